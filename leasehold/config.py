@@ -97,7 +97,7 @@ class Timings:
             raise ConfigError(
                 "recover_within is out of range",
                 got=recover_within,
-                do=f"The nearest setting that holds is {nearest:g} seconds",
+                do=f"The nearest allowed value is {nearest:g} seconds",
             )
         lease = recover_within * 2 / 3
         renew = lease / 5

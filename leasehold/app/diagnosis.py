@@ -56,12 +56,19 @@ class Diagnosis:
         }
 
 
-async def diagnose(settings: Settings, env: Env, seconds: float, role: Role) -> Diagnosis:
-    """Examine for ``seconds``. ``role`` is what the login is for. Raises ConfigError."""
+async def diagnose(
+    settings: Settings, env: Env, seconds: float, role: Role, *, as_nodes: bool = False
+) -> Diagnosis:
+    """Examine for ``seconds``. ``role`` is what the login is for. ``as_nodes``: judge the
+    recover_within of the nodes, where all have the same, and not our own. Raises ConfigError."""
     if role not in get_args(Role):
         do = errors.suggest(str(role), get_args(Role))
         raise errors.ConfigError("no such role", got=role, do=do)
     examination = await examine(settings, env, seconds, role)
+    leases = {node.lease_seconds for node in examination.nodes}
+    if as_nodes and len(leases) == 1:
+        settings = replace(settings, recover_within=round(1.5 * leases.pop(), 3))
+        examination.own = settings
     found = judge(examination)
     if examination.schema_number and "tables" not in examination.skipped:
         found += await _running(settings, env)

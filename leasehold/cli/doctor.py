@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -11,7 +12,7 @@ from leasehold.cli.asking import ask, end_badly, given, reading_options
 from leasehold.cli.output import counted, heading, show_json, show_pairs, text
 
 if TYPE_CHECKING:
-    from leasehold.app.diagnosis import Diagnosis
+    from leasehold.app.diagnosis import Diagnosis, Role
 
 
 @click.command()
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 @click.option(
     "--recover-within",
     type=float,
-    help="Value of recover_within to check. [env: LEASEHOLD_RECOVER_WITHIN]",
+    help="Value of recover_within to check. [env: LEASEHOLD_RECOVER_WITHIN; default: that of the "
+    "nodes]",
 )
 @reading_options
 def doctor(seconds: float, role: str, recover_within: float | None, **_: Any) -> None:
@@ -42,10 +44,13 @@ def doctor(seconds: float, role: str, recover_within: float | None, **_: Any) ->
     """
 
     async def work(app: Any) -> Diagnosis:
+        from leasehold.app.diagnosis import diagnose
+
         if recover_within is not None:
             app.configure(recover_within=recover_within)
-        found: Diagnosis = await app.diagnose(seconds, role)
-        return found
+        assumed = recover_within is None and not os.environ.get("LEASEHOLD_RECOVER_WITHIN")
+        settings = await app.located()
+        return await diagnose(settings, app.env, seconds, cast("Role", role), as_nodes=assumed)
 
     diagnosis = ask(work)
     if given("as_json"):
@@ -71,6 +76,6 @@ def show(diagnosis: Diagnosis) -> None:
     if wrong:
         heading(f"{counted(wrong, 'problem')} to fix", good=False)
     elif notes:
-        heading(f"Nothing to fix. {counted(notes, 'note')}:", good=True)
+        heading(f"Nothing to fix. {counted(notes, 'note')}", good=True)
     else:
         heading("No problems found", good=True)

@@ -129,17 +129,17 @@ async def test_passwords_and_privileges(guarded_server: str) -> None:
     def as_role(user: str, password: str = "") -> str:
         return make_conninfo(guarded_server, user=user, password=password or None)
 
-    check = "Check the user and the password"
+    check, told = "Check the user and the password", "leasehold doctor --role worker"
     await refuses(as_role("limited", "wrong"), WrongPassword, check)
     await refuses(as_role("limited"), WrongPassword, check)
     await refuses(as_role("quiet", "any"), WrongPassword, check)
     await refuses(as_role("stranger", "any"), WrongPassword, check)
     await migrate.apply(Settings(dsn=guarded_server))
-    await refuses(as_role("limited", "right"), PermissionDenied, "permission denied.*leasehold doctor --role")
+    await refuses(as_role("limited", "right"), PermissionDenied, f"permission denied.*{told}")
     with psycopg.connect(guarded_server, autocommit=True) as owner:
         owner.execute("grant usage on schema leasehold to limited")
         owner.execute("grant select on leasehold.migration to limited")
-    await refuses(as_role("limited", "right"), PermissionDenied, "permission denied.*leasehold doctor --role")
+    await refuses(as_role("limited", "right"), PermissionDenied, f"permission denied.*{told}")
 
 
 # -- servers that only read ------------------------------------------------------------------------

@@ -226,3 +226,16 @@ async def test_nodes_of_other_versions_and_leases_are_told(migrated):
         assert "10 s, 20 s" in found["recover_within"]["sentence"]
         assert told["renewal_gap_seconds"] > 0
     await app.close()
+
+
+async def test_the_recover_within_of_the_nodes_is_judged_unless_another_one_is_given(migrated):
+    app = App(migrated, name="one", recover_within=60)
+    async with app.node(queues={"default": 1}):
+        told = await asyncio.to_thread(examine, migrated, exits=0)
+        assert told["intervals"]["recover_within"] == 60
+        assert "recover_within is 60 s" in check(told, "recover_within")["sentence"]
+        settings = {"LEASEHOLD_DSN": migrated, "LEASEHOLD_RECOVER_WITHIN": "9"}
+        words = ["doctor", "--json", "--seconds", "0.2"]
+        done = await asyncio.to_thread(CliRunner().invoke, root, words, env=settings)
+        assert json.loads(done.stdout)["intervals"]["recover_within"] == 9
+    await app.close()

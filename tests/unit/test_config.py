@@ -106,8 +106,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_right_name(wrong: str, ri
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"recover_within": 1}, "nearest setting that holds is 9 seconds"),
-        ({"recover_within": 1e9}, "nearest setting that holds is 3600 seconds"),
+        ({"recover_within": 1}, "nearest allowed value is 9 seconds"),
+        ({"recover_within": 1e9}, "nearest allowed value is 3600 seconds"),
         ({"recover_within": "15"}, "recover_within must be seconds, as a number or a timedelta"),
         ({"recover_within": float("nan")}, "recover_within"),
         ({"recover_within": True}, "recover_within must be seconds, as a number"),
