@@ -17,7 +17,7 @@ from leasehold import errors, telemetry
 from leasehold.app.home import Home
 from leasehold.loops.recorder import as_row
 from leasehold.model.lock_key import LockKey, lock_key
-from leasehold.model.moments import Duration, in_seconds
+from leasehold.model.moments import Duration, in_seconds, is_number
 from leasehold.pg.users.advisory import LockSession
 from leasehold.pg.users.user_lock import lock_on
 from leasehold.tuning import Tuning
@@ -319,11 +319,7 @@ def _check_options(scope: str, on: Any, timeout: float | None, job: UUID | None)
             "hand its connection to another user",
             do='Leave out on=, or use scope="transaction"',
         )
-    if timeout is not None and (
-        isinstance(timeout, bool)
-        or not isinstance(timeout, (int, float))
-        or not 0 < timeout <= LONGEST_WAIT_SECONDS
-    ):
+    if timeout is not None and not (is_number(timeout, 0, LONGEST_WAIT_SECONDS) and timeout):
         raise errors.ConfigError(
             "timeout must be more than 0 seconds and at most a day",
             got=timeout,

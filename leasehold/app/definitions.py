@@ -25,7 +25,7 @@ from leasehold.jobs.tasks import Registry, TaskFunction, Upcast
 from leasehold.model.deadline import Level
 from leasehold.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest, SharedGiven
 from leasehold.model.missed import Missed, default_grace
-from leasehold.model.moments import Duration, in_seconds
+from leasehold.model.moments import Duration, in_seconds, is_number
 from leasehold.model.outcome import Cancel, Discard, Snooze
 from leasehold.model.schedule import Spec
 
@@ -222,7 +222,7 @@ class ScheduleOptions:
                 raise BadSchedule(f"a schedule has no option {wrong!r}", do=suggest(wrong, allowed))
         missed = Missed.parse(given.get("missed", Missed.LATEST))
         grace = in_seconds(given.get("grace_seconds", default_grace(spec)))
-        if isinstance(grace, bool) or not isinstance(grace, (int, float)) or not 0 <= grace < 1e9:
+        if not is_number(grace, 0, 1e9):
             raise BadSchedule("grace_seconds must be seconds or a timedelta", got=grace)
         if missed is Missed.SKIP and grace < 0.1:
             raise BadSchedule(

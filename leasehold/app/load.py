@@ -39,6 +39,9 @@ def load(target: str, kind: type[T], what: str) -> T:
     from leasehold.app import Task
 
     module_name, _, path = target.partition(":")
+    if module_name.endswith(".py"):
+        right = f"{module_name.removesuffix('.py').replace(os.sep, '.')}:{path}"
+        raise ConfigError("name a module, not a file", got=target, do=f"Write {right}")
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)

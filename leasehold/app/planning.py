@@ -10,6 +10,7 @@ from leasehold.config import Limits, check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import ConfigError, suggest
 from leasehold.jobs.tasks import Registry
+from leasehold.model.moments import is_number
 from leasehold.telemetry import logger
 
 
@@ -24,7 +25,7 @@ def checked_queues(
     most = limits.concurrency
     for queue, slots in queues.items():
         check_text("a queue's name", queue, limits.text_chars)
-        if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= most:
+        if not is_number(slots, 1, most, whole=True):
             raise ConfigError(
                 f"the number of slots of queue {queue!r} must be from 1 to {most}", got=slots
             )

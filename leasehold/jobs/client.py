@@ -27,8 +27,8 @@ Answers = list[tuple[UUID, bool]]
 """Of each job, its id, and whether it was created."""
 
 _NOT_FOUND = (
-    "A job exists once the transaction that enqueued it has committed, and until its retention "
-    "period has passed"
+    "A job exists once the transaction that enqueued it has committed, in the database of its "
+    "connection, and until its retention period has passed"
 )
 
 

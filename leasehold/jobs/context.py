@@ -15,6 +15,7 @@ from leasehold.errors import BadJob, JobCancelled, LeaseholdError, LostClaim, sh
 from leasehold.jobs.drive import without_loop
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.model.deadline import DueLevel
+from leasehold.model.moments import is_number
 from leasehold.ports import JobStore
 
 _RETURN = "Leave the handler, and write nothing more"
@@ -127,7 +128,7 @@ class Context:
         """Record the progress: ``share`` from 0 to 1. Raises BadJob for another share, and
         LostClaim if the claim was lost. If the job was cancelled, the handler is stopped here as
         it would be anywhere."""
-        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:
+        if not is_number(share, 0, 1):
             raise BadJob("progress takes a share from 0 to 1", got=share, do="Say done / all")
         job = self.claim.job
         if self.claim.completed_elsewhere:

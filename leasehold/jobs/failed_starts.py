@@ -1,4 +1,5 @@
-"""Whether this worker can start child processes and threads for its handlers."""
+"""Whether this worker can start child processes and threads for its handlers, and the lifespan in
+such a process."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from leasehold.tuning import Tuning
 
 
 class Starts:
-    """Handles failed starts. The job goes back and its attempt does not count, because it is the
-    worker that has no descriptor, memory or process left."""
+    """Handles failed starts. The job goes back and its attempt does not count, because its handler
+    is not at fault: the worker has no descriptor, memory or process left, or the lifespan fails."""
 
     def __init__(self, env: Env, emit: Emit) -> None:
         self._env = env

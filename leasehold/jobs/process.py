@@ -152,7 +152,6 @@ class ProcessPool:
                 child = self._take() or ChildHandle()
             except (OSError, MemoryError) as error:
                 return await self.starts.failed(f"no child process could be started: {error}")
-            self.starts.succeeded()
             self._busy[child] = claim
             stop.child = child
             first: Message | None = None
@@ -162,6 +161,10 @@ class ProcessPool:
                     await child.connect()
                 child.jobs += 1
                 first = await self._begin(child, request)
+                if first.get("kind") == "unready":
+                    why = errors.shorten(first.get("error"))
+                    return await self.starts.failed(f"the lifespan fails in a child: {why}")
+                self.starts.succeeded()
                 claim.started_at = self._env.boot_now()  # the start of a child is not its time
                 child.listens = True
                 outcome = await self._converse(child, claim, first)

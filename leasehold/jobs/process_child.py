@@ -4,8 +4,9 @@ Only :mod:`leasehold.jobs.process` starts it. Both sides use their own socket pa
 bytes of length, then JSON), so handlers may use stdin and stdout freely. A request names the
 handler's module and qualified name, and the child imports the handler.
 
-Messages to the parent: ``started`` (handler found), ``progress`` (gets an answer), ``completed``
-(in the handler's own transaction), ``done`` (with the outcome). A closed socket ends the child.
+Messages to the parent: ``started`` (handler found), ``unready`` (the lifespan failed), ``progress``
+(gets an answer), ``completed`` (in the handler's own transaction), ``done`` (with the outcome). A
+closed socket ends the child.
 """
 
 from __future__ import annotations
@@ -288,6 +289,10 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
+class _Unready(Exception):
+    """The application's lifespan failed."""
+
+
 def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]:
     """The handler's values, and what it returned."""
     request["job"] = msgspec.convert(request["job"], ClaimedJob)
@@ -298,7 +303,10 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
         _use_settings(app, request["settings"])
     is_async = inspect.iscoroutinefunction(function)
     context = _context(request, link, app, is_async)
-    context.state = loop.state_of(app)
+    try:
+        context.state = loop.state_of(app)
+    except Exception as error:
+        raise _Unready(errors.told(error)) from error
     arguments = (context,) if request["takes_context"] else ()
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
@@ -344,6 +352,9 @@ def _serve(request: Message, channel: Channel, loop: _Loop) -> None:
     link, pid = ParentLink(channel), os.getpid()
     try:
         outcome = _outcome(*_call(request, link, loop), request)
+    except _Unready as error:
+        link.tell({"kind": "unready", "error": str(error)})
+        return
     except BaseException as error:  # SystemExit and KeyboardInterrupt too are the handler's
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:

@@ -34,6 +34,7 @@ from leasehold.model.job import (
     encode,
     needs,
 )
+from leasehold.model.moments import is_number
 from leasehold.model.outcome import OUTCOMES
 from leasehold.model.values import Values
 
@@ -174,8 +175,7 @@ class TaskFunction:
 
     def add_upcast(self, version: int, upcast: Upcast) -> None:
         """Raises BadJob."""
-        given = isinstance(version, int) and not isinstance(version, bool)
-        if not given or not 1 <= version < self.version:
+        if not is_number(version, 1, self.version - 1, whole=True):
             raise BadJob(
                 f"task {self.name} has version {self.version}: an upcast is from a lower one",
                 got=version,

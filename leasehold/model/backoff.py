@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leasehold.errors import BadJob
-from leasehold.model.moments import Duration, in_seconds
+from leasehold.model.moments import Duration, in_seconds, is_number
 
 _LONGEST = 366 * 86400.0
 
@@ -32,8 +32,7 @@ class Backoff:
         }
         for label, (low, high) in limits.items():
             value = getattr(self, label)
-            good = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not good or not low <= value <= high:
+            if not is_number(value, low, high):
                 raise BadJob(
                     f"a backoff's {label} must be a number from {low:g} to {high:g}", got=value
                 )

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, storable, suggest
-from leasehold.model.moments import Duration, in_seconds
+from leasehold.model.moments import Duration, in_seconds, is_number
 
 Since = Literal["scheduled", "enqueued", "started", "tick", "fixed", "average"]
 """The start of a deadline's interval: see :class:`Deadline`."""
@@ -71,11 +71,10 @@ class Deadline:
         _check_words(self)
         _check_interval(self)
         if self.average:
-            if isinstance(self.runs, bool) or not isinstance(self.runs, int):
-                raise BadDeadline("since='average' needs runs, a whole number", got=self.runs)
-            if not 1 <= self.runs <= MOST_RUNS:
-                raise BadDeadline(f"runs must be from 1 to {MOST_RUNS}", got=self.runs)
-            if self.factor is not None and not _number(self.factor, 0.001, 1000):
+            if not is_number(self.runs, 1, MOST_RUNS, whole=True):
+                rule = f"since='average' needs runs, a whole number from 1 to {MOST_RUNS}"
+                raise BadDeadline(rule, got=self.runs)
+            if self.factor is not None and not is_number(self.factor, 0.001, 1000):
                 raise BadDeadline("factor must be a number from 0.001 to 1000", got=self.factor)
         elif self.runs is not None or self.factor is not None:
             raise BadDeadline("runs and factor go with since='average'", got=self.since)
@@ -109,7 +108,7 @@ def _check_words(deadline: Deadline) -> None:
 
 def _check_interval(deadline: Deadline) -> None:
     for label in ("days", "hours", "minutes", "seconds"):
-        if not _number(getattr(deadline, label), 0, LONGEST_SECONDS):
+        if not is_number(getattr(deadline, label), 0, LONGEST_SECONDS):
             raise BadDeadline(
                 f"a deadline's {label} must be a number that is not negative",
                 got=getattr(deadline, label),
@@ -134,12 +133,6 @@ def check_name(name: object) -> None:
     good = isinstance(name, str) and 0 < len(name) <= Limits.text_chars and storable(name) == name
     if not good:
         raise BadDeadline(f"name must be text of 1 to {Limits.text_chars} characters", got=name)
-
-
-def _number(value: object, low: float, high: float) -> bool:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return low <= value <= high
 
 
 def as_levels(given: object) -> tuple[Deadline, ...]:

@@ -17,7 +17,7 @@ import msgspec
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
 from leasehold.model.deadline import AnyTask, Callback, Deadline, Level
-from leasehold.model.moments import Duration, in_seconds, storable_moment
+from leasehold.model.moments import Duration, in_seconds, is_number, storable_moment
 from leasehold.model.states import State
 
 R = TypeVar("R", covariant=True)
@@ -254,9 +254,7 @@ def _check_tags(tags: object) -> None:
 def _check_number(
     label: str, value: object, low: float, high: float, *, whole: bool = False
 ) -> None:
-    kinds = (int,) if whole else (int, float)
-    good = isinstance(value, kinds) and not isinstance(value, bool)
-    if not good or not low <= value <= high:  # type: ignore[operator]
+    if not is_number(value, low, high, whole=whole):
         kind = "a whole number" if whole else "a number"
         raise BadJob(f"{label} must be {kind} from {low:g} to {high:g}", got=value)
 

@@ -14,6 +14,13 @@ EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 LATEST = datetime(9998, 12, 31, tzinfo=UTC)
 
 
+def is_number(value: object, low: float, high: float, *, whole: bool = False) -> bool:
+    """Return whether it is a number from ``low`` to ``high``. True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return False
+    return low <= value <= high
+
+
 def storable_moment(moment: datetime) -> bool:
     """Return whether drivers can read the moment in every time zone."""
     return EARLIEST <= moment <= LATEST

@@ -10,7 +10,7 @@ from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, shorten, storable, told, words
 from leasehold.model.backoff import Backoff
 from leasehold.model.job import ClaimedJob, encode
-from leasehold.model.moments import Duration, in_seconds
+from leasehold.model.moments import Duration, in_seconds, is_number
 from leasehold.model.states import State
 from leasehold.model.values import Values
 
@@ -39,8 +39,7 @@ class Snooze:
     def __post_init__(self) -> None:
         seconds = in_seconds(self.seconds)
         object.__setattr__(self, "seconds", seconds)
-        good = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if not good or not 0 <= seconds <= 366 * 86400:
+        if not is_number(seconds, 0, 366 * 86400):
             raise BadJob("Snooze takes seconds from 0 to a year", got=self.seconds)
 
 

@@ -24,7 +24,6 @@ from leasehold.ports import (
 )
 from leasehold.telemetry import CATALOGUE
 from leasehold.tuning import Tuning
-from leasehold.watch.backfill import no_such_schedule
 from leasehold.watch.checks import problems
 from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
@@ -133,23 +132,9 @@ class Inspector:
         """What is wrong now, in sentences; see :mod:`leasehold.watch.checks`."""
         return problems(await self.facts())
 
-    async def pause(self, schedule: str, app: str | None = None) -> str:
-        """Stop a schedule until :meth:`resume`, and return its application's name. ``app`` is
-        needed only if two applications have a schedule of that name. Raises BadSchedule."""
-        return await self._switch(schedule, app, paused=True)
-
-    async def resume(self, schedule: str, app: str | None = None) -> str:
-        """Start a paused schedule. Its policy for missed moments decides those in between."""
-        return await self._switch(schedule, app, paused=False)
-
-    async def _switch(self, name: str, app: str | None, paused: bool) -> str:
-        chosen = await self.app_of(name, app)
-        if not await self._store.pause_schedule(chosen, name, paused):
-            raise no_such_schedule(name)
-        return chosen
-
     async def app_of(self, name: str, app: str | None = None) -> str:
-        """The application that the schedule belongs to. Raises BadSchedule."""
+        """The application that the schedule belongs to. ``app`` is needed only if two applications
+        have a schedule of that name. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
         schedules = partial(self._store.schedules, Tuning.read_rows, longest=0)
         apps = [row.app for row in await schedules(name=name)]

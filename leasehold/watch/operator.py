@@ -200,15 +200,19 @@ class Operator:
 
     # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:
-        """See :meth:`Inspector.pause`."""
-        chosen = await self.inspector.pause(name, app)
-        await self._record("pause", f"schedule {name} of {chosen}", 1)
-        return chosen
+        """Stop a schedule until :meth:`resume`, and return its application's name. Raises
+        BadSchedule."""
+        return await self._switch(name, app, "pause")
 
     async def resume(self, name: str, app: str | None = None) -> str:
-        """See :meth:`Inspector.resume`."""
-        chosen = await self.inspector.resume(name, app)
-        await self._record("resume", f"schedule {name} of {chosen}", 1)
+        """Start a paused schedule. Its policy for missed moments decides those in between."""
+        return await self._switch(name, app, "resume")
+
+    async def _switch(self, name: str, app: str | None, act: str) -> str:
+        chosen = await self.inspector.app_of(name, app)
+        if not await self.store.pause_schedule(chosen, name, act == "pause"):
+            raise no_such_schedule(name)
+        await self._record(act, f"schedule {name} of {chosen}", 1)
         return chosen
 
     async def run_now(self, name: str, app: str | None = None) -> UUID:

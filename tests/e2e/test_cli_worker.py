@@ -290,7 +290,12 @@ def last_line(process: Process) -> str:
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("shp:app", "Did you mean 'shop'?"), ("shop:apq", "Did you mean 'app'?"), ("json:dumps", "")],
+    [
+        ("shp:app", "Did you mean 'shop'?"),
+        ("shop:apq", "Did you mean 'app'?"),
+        ("json:dumps", ""),
+        ("shop.py:app", "Write shop:app"),
+    ],
 )
 def test_a_wrong_target_ends_a_worker_with_one_line(shop, target, words):
     process = shop.leasehold("worker", target)

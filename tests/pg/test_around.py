@@ -54,6 +54,23 @@ async def test_a_handler_runs_inside_the_middleware_and_has_the_state_of_its_pro
     assert told[-1] == "leave"
 
 
+async def test_a_lifespan_that_fails_in_a_child_costs_no_attempt(shop: App, tmp_path: Path) -> None:
+    (tmp_path / "down").touch()
+    job = await around.in_process.enqueue()
+    async with shop.node():
+        held: list[Any] = []
+
+        async def returned() -> bool:
+            record = await shop.get(job.id)
+            held[:] = [record.held_because, record.attempt, record.last_error]
+            return record.held_because == "no_process"
+
+        await until_async(returned, 60, "the job to go back")
+        assert held[1] == 0 and "OSError: the mail server is down" in held[2]
+        (tmp_path / "down").unlink()
+        assert await job.wait(60) == ["acme", True]
+
+
 async def test_a_child_process_has_the_settings_of_its_worker(shop: App) -> None:
     async with shop.node():
         made = await (await around.enqueues_in_process.enqueue()).wait(60)

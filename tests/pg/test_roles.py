@@ -315,8 +315,8 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
         assert logins.sql(f"select to_regclass('leasehold.job_done_{_tomorrow(logins)}')")[0][0]
         operator = await app.operator("ann", "cli")
         await operator.run_now(ticks.name)
-        await operator.inspector.pause(ticks.name)
-        await operator.inspector.resume(ticks.name)
+        await operator.pause(ticks.name)
+        await operator.resume(ticks.name)
         failures = await operator.inspector.events("service_failed")
         assert failures == [], failures
     await app.close()

@@ -46,7 +46,7 @@ async def test_an_application_is_told_what_to_do(app: App, what: str) -> None:
 
 
 async def test_an_operator_is_told_what_to_do(app: App) -> None:
-    operator, inspector = await app.operator("kim", "cli"), await app.inspect()
+    operator = await app.operator("kim", "cli")
     for act in (
         lambda: operator.cancel(NOBODY),
         lambda: operator.retry(NOBODY),
@@ -56,7 +56,7 @@ async def test_an_operator_is_told_what_to_do(app: App) -> None:
         lambda: operator.run_now("a", app.settings.name),
         lambda: operator.remove_schedule("a", app.settings.name),
         lambda: operator.halt("nobody"),
-        lambda: inspector.pause("a", app.settings.name),
+        lambda: operator.pause("a", app.settings.name),
     ):
         with pytest.raises(LeaseholdError) as raised:
             await act()

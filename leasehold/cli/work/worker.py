@@ -6,11 +6,14 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from leasehold import errors, own_tasks
 from leasehold.app.load import load_app
@@ -165,6 +168,11 @@ async def _serve(app: App, queues: dict[str, int] | None, execute: bool, emits: 
     def tell(name: str) -> None:
         event = make_event("worker_stopping", {"signal": name}, app.env.boot_now())
         log(event, worker_id())
+        if name == "SIGINT" and sys.stderr.isatty():
+            seconds = f"{app.settings.grace:g} s"
+            click.echo(
+                f"Waiting up to {seconds} for running jobs. Ctrl-C again exits at once.", err=True
+            )
 
     stop = _Stop(tell)
     stop.listen()

@@ -41,7 +41,8 @@ SQLSTATE otherwise means that a value is too big."""
 
 _WHAT_TO_DO: dict[type[errors.LeaseholdError], str] = {
     errors.WrongPassword: "Check the user and the password in the DSN",
-    errors.WrongDsn: "Check the host, the port and the database in the DSN",
+    errors.WrongDsn: "Check the host, the port and the database in the DSN. Write / @ : and # of a "
+    "password as %2F %40 %3A and %23",
     errors.PermissionDenied: "Add the login to the group for what it does: "
     "leasehold doctor --role worker (or enqueue, observer) says what is missing",
     errors.ReadOnlyServer: "Use the primary's address, or target_session_attrs=read-write",
@@ -106,6 +107,8 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
             kind = errors.WrongDsn
         if kind is None and "role" in lowered and "does not exist" in lowered:
             kind = errors.WrongPassword
+    if kind is errors.WrongDsn and (state or "does not exist" in text):
+        return kind("there is no such database", got=text, do="Create it, or correct the DSN")
     if kind is not None:
         return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
     if isinstance(error, (psycopg.DataError, UnicodeEncodeError)) and not state:
