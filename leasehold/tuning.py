@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
 class Tuning:
     """Constants that tune the services. Times are in seconds, counts are rows or jobs."""
 
