@@ -195,7 +195,7 @@ class Node:
         self._stopping = True
         await self._claim_loop.stop()
         await self._in_guard(self.guard.resign_all("stopped"))
-        await asyncio.gather(*[loop.stop() for loop in self._duties.values()])
+        await asyncio.gather(*[own_tasks.start(d.stop()) for d in self._duties.values()])
         await self._give_back(self.executor.take_waiting())
         await self._drain()
         await self._leave()

@@ -150,6 +150,7 @@ def test_a_job_is_shown_with_its_attempts(cli: Cli):
 
 def test_a_schedule_runs_now_and_is_removed(cli: Cli):
     cli.sql(SCHEDULE, "default", "nightly")
+    cli.sql("update leasehold.schedule set next_at = now() + interval '1 minute'")
     told = cli("schedules", "run", "nightly").stdout
     assert "waiting (by hand)" in cli("schedules", "ticks", "nightly").stdout
     [(job,)] = cli.sql("select id from leasehold.jobs where schedule = 'nightly'")

@@ -141,15 +141,20 @@ def test_a_worker_does_jobs_and_stops_cleanly_on_sigterm(shop):
 
 
 def test_the_end_of_its_terminal_stops_a_worker_cleanly_unless_it_ignores_that(shop):
-    worker = shop.worker()
-    worker.kill(signal.SIGHUP)
+    def start(hangup: str) -> Process:
+        code = (
+            f"import signal, sys; signal.signal(signal.SIGHUP, signal.{hangup}); "
+            "sys.argv[1:] = ['worker', 'shop:app']; from leasehold.cli import main; main()"
+        )
+        worker = shop.procs.start(code=code, env={"LEASEHOLD_DSN": shop.dsn})
+        worker.wait_for("node_started")
+        worker.kill(signal.SIGHUP)
+        return worker
+
+    worker = start("SIG_DFL")
     assert worker.wait(20) == 0
     assert shop.kinds()[-1] == "node_stopped"
-    ignoring = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
-    command = "sys.argv[1:] = ['worker', 'shop:app']; from leasehold.cli import main; main()"
-    worker = shop.procs.start(code=ignoring + command, env={"LEASEHOLD_DSN": shop.dsn})
-    worker.wait_for("node_started")
-    worker.kill(signal.SIGHUP)
+    worker = start("SIG_IGN")
     worker.kill(signal.SIGTERM)
     worker.wait_for("worker_stopping .*SIGTERM")
     assert worker.wait(20) == 0

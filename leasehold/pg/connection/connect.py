@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from leasehold import own_tasks
 from leasehold.pg.connection.fast.link import Link
 from leasehold.tuning import Tuning
 
@@ -32,7 +33,7 @@ async def connect(options: Mapping[str, Any]) -> Link:
     found = None
     try:
         for attempt in attempts:
-            asked.append(asyncio.ensure_future(Link.connect(**attempt, autocommit=True)))
+            asked.append(own_tasks.start(Link.connect(**attempt, autocommit=True)))
             found = await _first(asked, Tuning.host_head_start_seconds)
             if found is not None:
                 return found
