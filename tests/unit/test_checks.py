@@ -331,6 +331,20 @@ def test_a_typing_error_in_the_name_of_a_task_is_told() -> None:
     assert problem.sentence.endswith("task: shop.mial, other (Did you mean 'shop.mail'?)")
 
 
+def test_two_applications_that_run_each_others_jobs_are_told() -> None:
+    mine = node(app="shop", tasks=("hello", "send"), queues={"default": 1})
+    for other in ({"tasks": ("bye",)}, {"queues": {"other": 1}}, {"executes": False}):
+        told = wrong(nodes=[mine, mine._replace(app="blog", **other)])
+        assert "task_shared" not in {problem.kind for problem in told}
+    told = wrong(nodes=[mine, mine._replace(app="blog")])
+    [shared] = [problem for problem in told if problem.kind == "task_shared"]
+    assert shared.info
+    assert shared.sentence == (
+        "The applications 'blog' and 'shop' both run the task 'hello' and 1 more from the queue "
+        "'default'"
+    )
+
+
 def test_a_node_whose_loop_is_stuck_is_named() -> None:
     assert wrong(nodes=[node(info={"loop_stuck": 0.0})]) == []
     problem = only(wrong(nodes=[node(info={"loop_stuck": 24.4})]), "loop_stuck")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import combinations
 
 from leasehold.config import (
     CRASH_LOOP_DEATHS,
@@ -122,6 +123,31 @@ def _crash_loop(facts: Facts) -> Iterator[str | Said]:
                 f"The workers of {app!r} keep crashing: {deaths} died within "
                 f"{duration(CRASH_LOOP_SECONDS)}"
             )
+
+
+@check(
+    "Two applications run a task of the same name from the same queue, so each may run the other's "
+    "jobs.",
+    "If they are different projects, give each its own LEASEHOLD_SCHEMA, database or queues. "
+    "Otherwise give both the same name",
+    page="nodes", shared=True,
+)  # fmt: skip
+def _task_shared(facts: Facts) -> Iterator[str | Said]:
+    tasks: dict[str, set[str]] = {}
+    queues: dict[str, set[str]] = {}
+    for node in facts.live_nodes:
+        if node.app and node.executes:
+            tasks.setdefault(node.app, set()).update(node.tasks)
+            queues.setdefault(node.app, set()).update(node.queues)
+    for one, two in combinations(sorted(tasks), 2):
+        known, worked = tasks[one] & tasks[two], queues[one] & queues[two]
+        if known and worked:
+            more = f" and {len(known) - 1} more" if len(known) > 1 else ""
+            said = (
+                f"The applications {one!r} and {two!r} both run the task {min(known)!r}{more} "
+                f"from the queue {min(worked)!r}"
+            )
+            yield Said(said, level=NOTE)
 
 
 # -- leaders and locks -----------------------------------------------------------------------------
