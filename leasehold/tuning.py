@@ -240,9 +240,9 @@ class Tuning:
     certifier_leave_seconds: float = 5.0
     """How long the last certificates may take after the arbiter has ended."""
     leader_retry_seconds: float = 0.5
-    fence_pause_seconds: float = 2.0
-    """Until a lock is tried again whose fence a transaction holds."""
     """The pause before a leader tries again."""
+    fence_pause_seconds: float = 2.0
+    """The pause before a lock is tried again whose fence a transaction holds."""
     verify_seconds: float = 1.0
     """Between two queries of pg_locks for an advisory lock."""
     noted_seconds: float = 12 * 3600.0

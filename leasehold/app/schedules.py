@@ -59,7 +59,8 @@ class StoredSchedules:
         session, the change is part of your transaction.
 
         Moments that were due before the change are decided first, by the new ``missed``. Raises
-        BadSchedule for a name that the code defines, and for what ``App.periodic`` refuses; BadJob,
+        BadSchedule for a name that the code defines, for a new ``at`` that is so long ago that it
+        never fires, and for what ``App.periodic`` refuses; BadJob,
         BadDeadline, BadPayload, ConfigError, UnknownTask, Unavailable.
         """
         spec = spec_of(cron, every, at, timezone, anchor)
@@ -67,7 +68,7 @@ class StoredSchedules:
         users, now = self._app.on_connection, self._app.env.due_now()
         store = None if on is not None else await self._app.store()
         moment = await (store.database_now(now) if store else users.database_now(on))
-        self._refuse_if_over(at, moment)
+        await self._refuse_if_over(name, at, spec, moment)
         stored = planned.definition(moment).as_json()
         if name in self._in_code:
             put = False
@@ -78,10 +79,15 @@ class StoredSchedules:
         if not put:
             raise code_defines(name)
 
-    def _refuse_if_over(self, at: datetime | None, now: datetime) -> None:
-        """Raises BadSchedule for a single moment that is too late to fire."""
+    async def _refuse_if_over(
+        self, name: str, at: datetime | None, spec: Spec, now: datetime
+    ) -> None:
+        """Raises BadSchedule for a single moment that is too late to fire, unless it is stored."""
         catch_up = in_seconds(self._app.settings.retention.catch_up_seconds)
-        if at is not None and at < now - timedelta(seconds=catch_up):
+        if at is None or at >= now - timedelta(seconds=catch_up):
+            return
+        stored = await (await self._app.store()).get_schedule(self._name, name)
+        if stored is None or stored.spec != spec.to_json():
             raise BadSchedule(
                 f"at is more than {duration(catch_up)} ago, so that it never fires",
                 got=at.isoformat(),

@@ -155,6 +155,7 @@ class Periodic(Service):
         self._term = term
         self._clock_stepped = False
         self._batch = BatchSize(self._limits.batch_rows)
+        """Of moments."""
         self._made_at = self._env.boot_now()
         self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
         """Schedules that could not be decided, by name, and when to try again (boot clock)."""
@@ -169,7 +170,8 @@ class Periodic(Service):
             # A fair share for each: after an outage one schedule may have thousands of ticks, which
             # must not exceed the statement's time or delay the schedules that are on time.
             share = max(Tuning.schedule_ticks, self._batch.now // len(due))
-            plans, began = [], self._env.boot_now()
+            plans: list[TickPlan] = []
+            began = self._env.boot_now()
             for schedule in due:
                 if plan := self._try_to_decide(schedule, share):
                     plans.append(plan)
@@ -178,13 +180,13 @@ class Periodic(Service):
                     began = self._env.boot_now()
             if not plans:
                 return 0.0  # look again, without these
-            began = self._env.boot_now()
+            began, ticks = self._env.boot_now(), sum(len(plan.ticks) for plan in plans)
             try:
                 written = await self._fire(plans, {s.name: s for s in due}, now)
             except Unavailable:  # fewer at once may fit into the statement's time
-                self._batch.unanswered(len(due))
+                self._batch.unanswered(ticks)
                 raise
-            self._batch.answered(len(due), self._env.boot_now() - began)
+            self._batch.answered(ticks, self._env.boot_now() - began)
             # nothing written: another leader was faster, or we no longer lead
             return 0.0 if written else self.pause
         next_in, ahead = await self._store.next_schedule(self._app, now, without)

@@ -138,6 +138,8 @@ class Attempts:
             payload = opened(self._registry.codec, claim.job.payload)
         except errors.BadPayload as error:
             payload = Unreadable(error.what)
+        except BaseException as error:  # SystemExit, and a panic of an extension
+            payload = Unreadable(errors.told(error))
         claim.job = claim.job._replace(payload=payload)
         return claim.job
 
@@ -149,8 +151,9 @@ class Attempts:
         try:
             limit = self._limits.result_bytes
             return Complete(sealed(self._registry.codec, "result", outcome.result, limit))
-        except errors.BadPayload as error:
-            return Discard(f"the handler ran to its end, but its result is lost: {error.what}")
+        except BaseException as error:
+            why = error.what if isinstance(error, errors.BadPayload) else errors.told(error)
+            return Discard(f"the handler ran to its end, but its result is lost: {why}")
 
     def _brought_up(self, task: TaskFunction, claim: Claim) -> ClaimedJob:
         """Bring the arguments to the version of this worker. Raises _Unfit."""
@@ -199,7 +202,9 @@ class Attempts:
             with running(claim.job, self.worker_id) as attempt:
                 outcome = await self._guarded(work, claim)
                 attempt.ended(outcome)
-        except Exception as error:  # the application's tracing fails, not the job
+        except BaseException as error:  # the application's tracing fails, not the job
+            if isinstance(error, KeyboardInterrupt) and _from_keyboard():
+                raise
             self._emit("service_failed", service="tracing", error=errors.told(error))
         return await self._guarded(work, claim) if outcome is None else outcome
 
@@ -273,16 +278,17 @@ class Attempts:
             else:
                 returned, error = await self._in_thread(call)
         except _NoThread as trouble:
-            return await self._starts.failed(f"no thread could be started: {trouble}")
+            return await self._starts.failed("thread", f"no thread could be started: {trouble}")
         finally:
             if timer:
                 timer.cancel()
-        if error is None:
-            early = returned is None or isinstance(returned, Cancel)
-        else:
-            early = isinstance(error, _ENDS)
+        early = error is not None or returned is None or isinstance(returned, Cancel)
         if claim.seen and early:  # it stopped because it should
-            return stopped(claim) if claim.stop_reason else Fail(str(timed_out(claim)))
+            if not claim.stop_reason:
+                return Fail(str(timed_out(claim)))
+            if error is None or isinstance(error, _ENDS):
+                return stopped(claim)
+            return self._raised(error, claim)
         if error is not None:
             return Fail(describe(error, self._limits.error_chars))
         return self._outcome_of(task, returned)
@@ -339,7 +345,7 @@ class Attempts:
             if begun.acquire(blocking=False):
                 raise _NoThread(*error.args) from None
         else:
-            self._starts.succeeded()
+            self._starts.succeeded("thread")
         return await done
 
     def _pool(self) -> ThreadPoolExecutor:
@@ -398,7 +404,7 @@ async def _limited(work: Awaitable[T], claim: Claim, seconds: float) -> T:
         if limit.expired() and not claim.stop_reason:
             raise timed_out(claim) from error
         raise
-    if returned is None and limit.expired():
+    if returned is None and limit.expired() and not claim.stop_reason:
         raise timed_out(claim)
     return returned
 

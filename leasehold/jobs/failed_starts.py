@@ -18,21 +18,25 @@ class Starts:
     def __init__(self, env: Env, emit: Emit) -> None:
         self._env = env
         self._emit = emit
-        self._error = ""
-        self._at = 0.0
+        self._errors: dict[str, tuple[str, float]] = {}
+        """By what was started: the last error, and when."""
 
     @property
     def trouble(self) -> str:
         """Why a recent start failed; empty if none did. Can be read from any thread."""
-        known = self._env.boot_now() - self._at < Tuning.no_start_known_seconds
-        return self._error if known else ""
+        return next(filter(None, map(self._recent, list(self._errors))), "")
 
-    async def failed(self, error: str) -> Unable:
-        if not self.trouble:
+    def _recent(self, what: str) -> str:
+        error, at = self._errors.get(what, ("", 0.0))
+        return error if self._env.boot_now() - at < Tuning.no_start_known_seconds else ""
+
+    async def failed(self, what: str, error: str) -> Unable:
+        """``what``: ``thread`` or ``process``."""
+        if not self._recent(what):
             self._emit("process_not_started", error=error)
-        self._error, self._at = error, self._env.boot_now()
+        self._errors[what] = error, self._env.boot_now()
         await asyncio.sleep(Tuning.no_start_seconds)
         return Unable(error)
 
-    def succeeded(self) -> None:
-        self._error = ""
+    def succeeded(self, what: str) -> None:
+        self._errors.pop(what, None)

@@ -151,7 +151,8 @@ class ProcessPool:
             try:
                 child = self._take() or ChildHandle()
             except (OSError, MemoryError) as error:
-                return await self.starts.failed(f"no child process could be started: {error}")
+                why = f"no child process could be started: {error}"
+                return await self.starts.failed("process", why)
             self._busy[child] = claim
             stop.child = child
             first: Message | None = None
@@ -162,9 +163,9 @@ class ProcessPool:
                 child.jobs += 1
                 first = await self._begin(child, request)
                 if first.get("kind") == "unready":
-                    why = errors.shorten(first.get("error"))
-                    return await self.starts.failed(f"the lifespan fails in a child: {why}")
-                self.starts.succeeded()
+                    why = f"the lifespan fails in a child: {errors.shorten(first.get('error'))}"
+                    return await self.starts.failed("process", why)
+                self.starts.succeeded("process")
                 claim.started_at = self._env.boot_now()  # the start of a child is not its time
                 child.listens = True
                 outcome = await self._converse(child, claim, first)

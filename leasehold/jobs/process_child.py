@@ -305,7 +305,7 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
     context = _context(request, link, app, is_async)
     try:
         context.state = loop.state_of(app)
-    except Exception as error:
+    except BaseException as error:  # SystemExit too
         raise _Unready(errors.told(error)) from error
     arguments = (context,) if request["takes_context"] else ()
     link.tell({"kind": "started"})
@@ -377,20 +377,23 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _let_sigterm_end_copies() -> None:
-    """SIGTERM ends a process that the handler forks, unless the handler has set a signal handler
-    of its own. It is blocked during the fork, so the copy cannot swallow one as we do."""
-    ours, before = signal.getsignal(signal.SIGTERM), threading.local()
+def _let_signals_end_copies() -> None:
+    """SIGTERM and SIGHUP end a process that the handler forks, unless the handler has set a signal
+    handler of its own. They are blocked during the fork, so the copy cannot swallow one as we
+    do."""
+    ours = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = threading.local()
 
     def block() -> None:
-        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
 
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
 
     def in_copy() -> None:
-        if signal.getsignal(signal.SIGTERM) is ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in ours.items():
+            if handler is not signal.SIG_IGN and signal.getsignal(number) is handler:
+                signal.signal(number, signal.SIG_DFL)
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=in_copy)
@@ -403,7 +406,7 @@ def main(fd: int, parent: int, looks: int) -> NoReturn:
         faulthandler.register(LOOK, looks, all_threads=True, chain=False)
         os.set_inheritable(looks, False)
     _die_with(parent)
-    _let_sigterm_end_copies()
+    _let_signals_end_copies()
     os.set_inheritable(fd, False)
     del sys.argv[1:]  # ours: a module that reads it must not see it
     channel = Channel(socket.socket(fileno=fd))

@@ -19,22 +19,31 @@ from leasehold.tuning import Tuning
 
 _LOOKS, _LOOK_SECONDS = 25, 0.02
 
-# Ctrl-C and init systems signal the whole group, but the worker decides when its jobs end. Programs
-# that a handler starts would inherit an ignored signal, but not a handled one. SIGTERM is blocked
-# until then. The child imports from the same places as the worker: -P keeps Python from putting
-# another folder first.
-_START = (
-    "import signal as s, sys; s.signal(s.SIGINT, s.SIG_IGN); "
-    "s.signal(s.SIGTERM, lambda *_: None); s.siginterrupt(s.SIGTERM, False); "
-    "s.pthread_sigmask(s.SIG_UNBLOCK, [s.SIGTERM]); sys.path[:] = sys.argv[4:]; "
-    "from leasehold.jobs.process_child import main; main(*map(int, sys.argv[1:4]))"
-)
+_GROUP = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+"""Ctrl-C, init systems and terminals that end signal the whole group, but the worker decides when
+its jobs end."""
+
+# Programs that a handler starts would inherit an ignored signal, but not a handled one. The signals
+# are blocked until then. The child imports from the same places as the worker: -P keeps Python from
+# putting another folder first.
+_START = """
+import signal as s, sys
+s.signal(s.SIGINT, s.SIG_IGN)
+for number in (s.SIGTERM, s.SIGHUP):
+    if s.getsignal(number) is not s.SIG_IGN:
+        s.signal(number, lambda *_: None)
+        s.siginterrupt(number, False)
+s.pthread_sigmask(s.SIG_UNBLOCK, (s.SIGINT, s.SIGTERM, s.SIGHUP))
+sys.path[:] = sys.argv[4:]
+from leasehold.jobs.process_child import main
+main(*map(int, sys.argv[1:4]))
+"""
 
 
 @contextmanager
-def _blocked(number: int) -> Iterator[None]:
-    """Block a signal for this thread, and for a process that it starts meanwhile."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+def _blocked(*numbers: int) -> Iterator[None]:
+    """Block signals for this thread, and for a process that it starts meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:
@@ -68,7 +77,7 @@ class ChildHandle:
                 ours = [str(theirs.fileno()), str(os.getpid()), str(self._looks)]
                 command = [sys.executable, "-P", "-c", _START, *ours]
                 kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
-                with _blocked(signal.SIGTERM):
+                with _blocked(*_GROUP):
                     self._popen = subprocess.Popen(
                         [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
                     )

@@ -45,7 +45,7 @@ def sealed(codec: Codec | None, label: str, text: str, limit: int) -> str:
     try:
         data = codec.encode(text.encode())
         stored = {ENCODED: b64encode(data).decode()}
-    except BaseException as error:  # also SystemExit, and a panic of an extension
+    except Exception as error:
         raise BadPayload(
             f"{label}: the codec failed to encode: {told(error)}",
             do="Correct the codec: encode takes bytes and returns bytes",
@@ -67,7 +67,7 @@ def opened(codec: Codec | None, stored: Any) -> Any:
             f"its encoded text is damaged: {error}",
             do="Restore the row from a backup, or discard the job",
         ) from None
-    except BaseException as error:
+    except Exception as error:
         raise BadPayload(
             f"the codec failed to decode it: {told(error)}",
             do="Give this process the codec and the key with which it was encoded",

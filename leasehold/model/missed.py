@@ -53,7 +53,7 @@ class Missed(StrEnum):
             return cls(str(value))
         except ValueError:
             hint = suggest(str(value)[:64], list(cls))
-            raise BadSchedule("missed= has no such policy", got=value, do=hint) from None
+            raise BadSchedule("unknown policy for missed=", got=value, do=hint) from None
 
 
 def default_grace(moments: Moments) -> float:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from leasehold.env import assigned_node_id, take_assigned_node_id
 from leasehold.jobs.acker import Acker
@@ -49,6 +50,8 @@ class GuardsHost(Host):
     """Whether a person may drain this process."""
     in_loop: Callable[..., None]
     """Calls a function in the user's loop soon."""
+    not_returned: list[tuple[UUID, int]]
+    """Claims to give back: (job, token). The node does it if it stops before that."""
 
     def __post_init__(self) -> None:
         context = self.context
@@ -170,7 +173,7 @@ class GuardsHost(Host):
         """Record the requested stacks, give back what a stuck loop cannot start, and take overdue
         jobs away."""
         await self._look_at_stacks(store, until)
-        await self._give_back_waiting(store)
+        await self._give_back_waiting(store, until)
         for claim in self.overdue.to_take_away():
             job = claim.job
             state = await store.requeue(job.id, job.claim_token, self._env.due_now())
@@ -182,17 +185,16 @@ class GuardsHost(Host):
             if self._env.boot_now() >= until:
                 return
 
-    async def _give_back_waiting(self, store: Store) -> None:
+    async def _give_back_waiting(self, store: Store, until: float) -> None:
         """Let other nodes run the jobs that wait in this one while its loop is stuck."""
-        me = self.recorder.identity
-        if not me or not self._stuck_seconds():
-            return
-        claims, given_back = self.executor.take_waiting(*self.executor.lanes.values()), 0
-        try:
-            if claims:
-                given_back = await store.give_back(me.id, claims, self._env.due_now())
-        finally:
-            if given_back < len(claims):
+        me, left = self.recorder.identity, self.not_returned
+        if self._stuck_seconds():
+            left += self.executor.take_waiting(*self.executor.lanes.values())
+        while me and left and self._env.boot_now() < until:
+            batch = left[: self._settings.limits.batch_rows]
+            gone = await store.give_back(me.id, batch, self._env.due_now())
+            del left[: len(batch)]  # without an answer, they are given back again
+            if gone < len(batch):
                 self.in_loop(self.hear, news.ClaimsUnknown())
 
     async def _look_at_stacks(self, store: Store, until: float) -> None:

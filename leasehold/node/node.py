@@ -133,6 +133,7 @@ class Node:
             self.hear,
             lambda: self.on_drain is not None,
             self._in_loop,
+            self._not_returned,
         )
 
     def _build_producer(self) -> Producer:

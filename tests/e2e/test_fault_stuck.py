@@ -74,9 +74,8 @@ def test_jobs_that_wait_behind_a_blocked_loop_run_elsewhere(scene: Scene) -> Non
     [stuck] = scene.enqueue("block", seconds=LONG + 30)
     waiting = scene.enqueue("nap", 20, seconds=0.01)
     worker = scene.worker("worker")
-    held = "select count(*) from leasehold.jobs where state = 'running'"
-    until(lambda: scene.one(held) > 15, 10, "one claim of many")
-    until(lambda: scene.one(held) == 1, LONG, "the jobs that have not started to be given back")
+    given_back = "select count(*) from leasehold.job where not fresh and node is null"
+    until(lambda: scene.one(given_back) > 15, LONG, "the jobs that have not started to go back")
     says = "select (info ->> 'loop_stuck')::float from leasehold.nodes"
     until(lambda: scene.one(says), 10, "its report")
     scene.worker("spare")

@@ -315,6 +315,16 @@ def progresses(ctx) -> None:
         ctx.progress(0.5, "half")
         time.sleep(0.01)
 
+@app.task(name="wraps")
+def wraps(ctx) -> None:
+    note("wraps")
+    try:
+        while True:
+            ctx.progress(0.5, "half")
+            time.sleep(0.01)
+    except Exception as error:
+        raise RuntimeError("the export was aborted") from error
+
 @app.task(name="looks")
 def looks(ctx) -> None:
     note("looks")
@@ -375,11 +385,11 @@ def test_a_handler_in_a_thread_is_cancelled_and_its_end_is_recorded_as_it_was(
 def test_a_handler_in_a_thread_that_its_workers_stop_ends_runs_again(opened: Open) -> None:
     shop = opened(THREADS)
     worker = shop.worker()
-    jobs = begun(shop, [*STOPPED, "finishes"])
+    jobs = begun(shop, [*STOPPED, "wraps", "finishes"])
     stops_cleanly(worker)
     found = dict(shop.sql("select task_name, state from leasehold.jobs"))
     assert found["finishes"] == "completed"
-    assert {found[task] for task in STOPPED} <= {"scheduled", "available"}, found
+    assert {found[task] for task in (*STOPPED, "wraps")} <= {"scheduled", "available"}, found
     attempts = "select distinct attempt from leasehold.jobs where task_name <> 'finishes'"
     assert shop.sql(attempts) == [(0,)], "no attempt was counted"
-    assert len(jobs) == 4
+    assert len(jobs) == 5

@@ -34,6 +34,8 @@ def note(line: str) -> None:
 async def clients(app: App) -> AsyncIterator[dict[str, int]]:
     global keeper
     if journal.with_name("down").exists() and str(os.getpid()) != FIRST:
+        if journal.with_name("down").read_text() == "exit":
+            raise SystemExit("the mail server is down")
         raise OSError("the mail server is down")
     note("enter")
     entered_by = asyncio.current_task()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid4
@@ -48,10 +49,12 @@ class Bench:
     async def claim(self, limit: int = 100) -> list[ClaimedJob]:
         return await self.store.claim(self.node, 1, {"default": limit}, [], None)
 
-    def claim_params(self, begins: Begins | None = None, limit: int = 100) -> dict[str, Any]:
+    def claim_params(
+        self, begins: Begins | None = None, limit: int = 100, not_tasks: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Of the statement ``job/claim``, for sessions of the test's own."""
         return claim_params(
-            self.node, 1, {"default": limit}, [], None, begins or Begins(time.monotonic)
+            self.node, 1, {"default": limit}, not_tasks, None, begins or Begins(time.monotonic)
         )
 
     async def claimed(self, **options: Any) -> ClaimedJob:

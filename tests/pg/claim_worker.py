@@ -91,6 +91,7 @@ class Worker:
         text = f"explain (analyze, buffers, format json) {statement('job/claim', 'leasehold')}"
         for _ in range(3):
             await self.bench.enqueue()
-            [[[found]]] = await self.sql(text, self.bench.claim_params(self.begins))
+            params = self.bench.claim_params(self.begins, not_tasks=self.not_tasks)
+            [[[found]]] = await self.sql(text, params)
             assert found["Plan"]["Actual Rows"] == rows
         return int(found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"])

@@ -54,8 +54,11 @@ async def test_a_handler_runs_inside_the_middleware_and_has_the_state_of_its_pro
     assert told[-1] == "leave"
 
 
-async def test_a_lifespan_that_fails_in_a_child_costs_no_attempt(shop: App, tmp_path: Path) -> None:
-    (tmp_path / "down").touch()
+@pytest.mark.parametrize(("how", "error"), [("", "OSError"), ("exit", "SystemExit")])
+async def test_a_lifespan_that_fails_in_a_child_costs_no_attempt(
+    shop: App, tmp_path: Path, how: str, error: str
+) -> None:
+    (tmp_path / "down").write_text(how)
     job = await around.in_process.enqueue()
     async with shop.node():
         held: list[Any] = []
@@ -66,7 +69,7 @@ async def test_a_lifespan_that_fails_in_a_child_costs_no_attempt(shop: App, tmp_
             return record.held_because == "no_process"
 
         await until_async(returned, 60, "the job to go back")
-        assert held[1] == 0 and "OSError: the mail server is down" in held[2]
+        assert held[1] == 0 and f"{error}: the mail server is down" in held[2]
         (tmp_path / "down").unlink()
         assert await job.wait(60) == ["acme", True]
 

@@ -141,6 +141,25 @@ async def test_a_worker_that_does_not_take_all_tasks_shares_no_begin_beyond_a_jo
     assert await shared(sql) > seat
 
 
+async def test_a_worker_that_passes_over_a_job_does_not_read_what_is_before_the_shared_begin(
+    bench: Bench, waited: Worker, sql: Run
+) -> None:
+    await sql(MANY)
+    await sql("analyze leasehold.job")
+    while await waited.claim(500):
+        pass
+    await skip_seats(sql)
+    await waited.get_ahead()
+    await waited.round()
+    await bench.enqueue(task="unheard-of")
+    waited.not_tasks = ("unheard-of",)
+    await skip_seats(sql)
+    await waited.get_ahead()
+    before = await shared(sql)
+    assert await waited.buffers() < 200
+    assert await shared(sql) - before < 1000, "the job that it passes over is in the way"
+
+
 async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_tells_no_begin(
     bench: Bench, waited: Worker, sql: Run
 ) -> None:

@@ -253,11 +253,22 @@ async def test_a_wrong_definition_is_refused_and_nothing_is_stored(
     assert await shop.schedules.list() == []
 
 
+async def report_of(customer: int) -> None: ...
+
+
 async def test_a_moment_that_never_fires_is_refused(shop: App) -> None:
     options: Any = {"arguments": {"customer": 1}}
     with pytest.raises(BadSchedule, match="never fires"):
         await shop.schedules.put("r", "report", at=NOW - timedelta(days=1, seconds=1), **options)
     await shop.schedules.put("r", "report", at=NOW - timedelta(hours=23), **options)
+    moment = NOW - timedelta(days=2)
+    earlier = App(shop.settings.dsn, name="shop", retention=Retention(catch_up_seconds=1e6))
+    earlier.task(name="report")(report_of)
+    await earlier.schedules.put("s", "report", at=moment, **options)
+    await shop.schedules.put("s", "report", at=moment, **options)
+    with pytest.raises(BadSchedule, match="never fires"):
+        await shop.schedules.put("s", "report", at=moment - timedelta(days=1), **options)
+    await earlier.close()
 
 
 async def test_a_name_that_this_code_defines_is_refused_before_any_worker_has_run(

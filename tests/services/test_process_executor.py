@@ -377,12 +377,13 @@ async def test_sigterm_to_the_whole_group_lets_the_job_finish(bench, tmp_path):
     assert await bench.outcome(claim) == Complete('"finished"')
 
 
-async def test_sigterm_does_not_end_a_child_that_is_starting(
-    bench, tmp_path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+async def test_what_is_for_the_worker_does_not_end_a_child_that_is_starting(
+    bench, tmp_path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """As an init system sends it to the whole group."""
+    """Init systems, Ctrl-C and terminals that end signal the whole group."""
     (tmp_path / "sitecustomize.py").write_text(
-        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+        f"import os, signal\nos.kill(os.getpid(), signal.{name})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert await bench.run(handlers.add, a=1, b=1) == Complete("2")

@@ -397,6 +397,22 @@ async def test_a_run_that_exceeds_its_timeout_fails_by_it_whatever_its_handler_m
     assert shop.outcomes[0] == Fail("ran longer than its timeout of 0.01 s.")
 
 
+async def test_a_stop_is_no_timeout_even_if_the_handler_then_takes_too_long(
+    shop: Workshop,
+) -> None:
+    async def cleans_up_slowly(n: int) -> None:
+        with suppress(asyncio.CancelledError):
+            await forever()
+        with suppress(asyncio.CancelledError):
+            await forever()
+
+    [claim] = shop.submit(cleans_up_slowly, range(1), timeout=0.1)
+    await asyncio.sleep(0)
+    claim.end("stopping")
+    await shop.done(1)
+    assert shop.outcomes[0] == Stopped()
+
+
 async def test_a_result_counts_that_a_handler_returns_in_spite_of_its_cancel(
     shop: Workshop,
 ) -> None:
@@ -446,3 +462,15 @@ async def test_a_codec_that_panics_loses_its_jobs_result_alone(shop: Workshop) -
     shop.submit(returns, range(9))
     await shop.done(9)
     assert {type(outcome) for outcome in shop.outcomes.values()} == {Discard}
+
+
+async def test_a_thread_that_starts_does_not_hide_that_processes_cannot() -> None:
+    told: list[str] = []
+    starts = Starts(Env(), lambda kind, **fields: told.append(fields["error"]))
+    for _ in range(2):
+        await starts.failed("process", "no descriptor")
+        starts.succeeded("thread")
+        assert starts.trouble == "no descriptor"
+    assert told == ["no descriptor"]
+    starts.succeeded("process")
+    assert starts.trouble == ""

@@ -329,6 +329,9 @@ def test_a_typing_error_in_the_name_of_a_task_is_told() -> None:
     summary = replace(WELL.summary, unknown=2, unknown_tasks=["shop.mial", "other"])
     problem = only(wrong(summary=summary, nodes=[node(tasks=("shop.mail",))]), "task_unknown")
     assert problem.sentence.endswith("task: shop.mial, other (Did you mean 'shop.mail'?)")
+    newer = replace(WELL.summary, unknown=2, unknown_tasks=["shop.mail (version 2)"])
+    problem = only(wrong(summary=newer, nodes=[node(tasks=("shop.mail",))]), "task_unknown")
+    assert problem.sentence.endswith("task: shop.mail (version 2)")
 
 
 def test_two_applications_that_run_each_others_jobs_are_told() -> None:

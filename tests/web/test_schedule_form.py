@@ -129,7 +129,7 @@ WRONG = [
     ({"cron": "", "every": "0"}, "the interval is out of range"),
     ({"cron": "", "at": "tomorrow"}, "or a time with a time zone"),
     ({"cron": "", "at": "2030-01-31T07:00:00"}, "or a time with a time zone"),
-    ({"missed": "some"}, "missed= has no such policy"),
+    ({"missed": "some"}, "unknown policy for missed="),
     ({"arguments": '{"customer": 42'}, "the arguments are not a JSON object"),
     ({"arguments": "[1]"}, "the arguments are not a JSON object"),
     ({"arguments": "[" * 10_000}, "the arguments are not a JSON object"),

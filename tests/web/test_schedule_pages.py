@@ -102,7 +102,7 @@ async def test_the_calls_and_the_command_page_too(make: Make, dsn: str, procs: P
         page = await inside.app.schedules.list(after=page[-1].name, limit=2)
         assert [row.name for row in page] == ["report-00012", "report-00014"]
         assert page[0].job["payload"] == {"customer": 12}
-        assert await (await inside.app.inspect()).pause("report-10000") == "shop"
+        assert await (await inside.app.operator("ann", "web")).pause("report-10000") == "shop"
 
     def listed(*options: str) -> tuple[list[str], str]:
         command = procs.start("-m", "leasehold", "schedules", *options, env={"LEASEHOLD_DSN": dsn})

@@ -79,9 +79,9 @@ def worker(
     """Run the schedules and jobs of an application.
 
     MODULE:APP names an App, or a function that returns one, for example myproject.jobs:app.
-    SIGTERM or SIGINT stops the worker cleanly; a second one stops it at once. With --processes,
-    only a second Ctrl-C does that. --drain runs nothing: it asks the running workers of the
-    application to finish their jobs and exit.
+    SIGTERM, SIGINT or SIGHUP stops the worker cleanly. A second SIGTERM or SIGINT stops it at once;
+    with --processes, only a second Ctrl-C does that. --drain runs nothing: it asks the running
+    workers of the application to finish their jobs and exit.
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")

@@ -63,7 +63,7 @@ class _Stop:
         for number in _STOP_SIGNALS:
             if number == signal.SIGINT and self._supervised:
                 signal.signal(number, signal.SIG_IGN)
-            elif signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+            elif number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
                 signal.signal(number, self._on_signal)
         os.register_at_fork(after_in_child=self._forget)
 
@@ -77,18 +77,18 @@ class _Stop:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._handled += 1
+        self._handled += number != _HANGUP  # an init system may send it after SIGTERM
         self._act(number, self._handled)
 
     def _hear(self, reader: int) -> None:
         while numbers := os.read(reader, 64):
             for number in numbers:
                 if number in _STOP_SIGNALS:
-                    self._heard += 1
+                    self._heard += number != _HANGUP
                     self._act(number, self._heard)
 
     def _act(self, number: int, count: int) -> None:
-        if count > 1 and not self._supervised:
+        if count > 1 and number != _HANGUP and not self._supervised:
             with suppress(OSError):  # its reader may be gone
                 os.write(2, b"leasehold: second signal: exiting at once\n")
             os._exit(128 + number)

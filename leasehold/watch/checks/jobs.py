@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from leasehold.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUBLE_SECONDS
 from leasehold.errors import error_line, suggest
+from leasehold.model.job import needed
 from leasehold.model.moments import duration
 from leasehold.watch.checks.registry import Said, check, count, lately, seconds_of, since
 from leasehold.watch.facts import Facts
@@ -89,11 +90,11 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _task_unknown(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.unknown:
-        unknown, known = facts.summary.unknown_tasks, {t for n in facts.live_nodes for t in n.tasks}
+        unknown = facts.summary.unknown_tasks
+        known = {needed(task)[0] for node in facts.live_nodes for task in node.tasks}
+        wrong = [name for name in unknown if needed(name)[0] not in known]  # not only its version
+        near = (f" ({hint})" for name in wrong if (hint := suggest(name, known)).startswith("Did"))
         jobs, names = count(facts.summary.unknown), ", ".join(unknown) or "?"
-        near = (
-            f" ({hint})" for name in unknown if (hint := suggest(name, known)).startswith("Did")
-        )
         yield f"{jobs} held back because no live node knows the task: {names}{next(near, '')}"
 
 

@@ -1498,7 +1498,7 @@ end $$;
 -- xid that it waits for (unsettled): then only transactions with a lock on the table count.
 --
 -- Where workers share a begin, a claim publishes the one that it has established: the first available seat, or the last
--- settled one (settled) if that is smaller. It does so only if it takes jobs of all tasks. A worker that asks is told of
+-- settled one (settled) if that is smaller, but none beyond a job that it passes over. A worker that asks is told of
 -- the shared begins that it does not know, and of nothing else, because a claim would walk over all that is before them.
 -- These are rows without id as well: "seen" has the level, the sequence and the server's identity. A worker that does not
 -- know this server is told, too. (slot > 0 reads the table by its key: a claim sets enable_seqscan off, which misleads
@@ -1539,6 +1539,7 @@ declare
     found_level   integer;
     first         bigint;
     passed        bigint;
+    published     bigint;
     shared        regclass;
 begin
     if of_server is distinct from this_server then
@@ -1609,16 +1610,16 @@ begin
                     end if;
                 end if;
                 passed := least(first, settled);
-                if passed > pg_sequence_last_value(shared) + 1000 and cardinality(not_tasks) > 0 then
+                published := pg_sequence_last_value(shared);
+                if passed > published + 1000 and cardinality(not_tasks) > 0 then
                     -- others may know the tasks of the jobs that it passes over
                     passed := least(passed, (
                         select j.seat from leasehold.job j
                         where j.ready and j.node is null and j.queue = this_queue
-                          and leasehold.level(j.priority, j.fresh) = found_level
-                          and j.seat >= pg_sequence_last_value(shared)
+                          and leasehold.level(j.priority, j.fresh) = found_level and j.seat >= published
                         order by j.seat limit 1));
                 end if;
-                if passed > pg_sequence_last_value(shared) + 1000 then
+                if passed > published + 1000 then
                     perform setval(shared, passed);
                 end if;
                 return query
