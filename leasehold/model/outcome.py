@@ -177,6 +177,7 @@ def outcome_of(
     kind = type(returned).__name__
     return Discard(
         f"the handler ran to its end, but returned a value of type {kind} that cannot be stored: "
-        f"{why}. The job does not run again. Return None, or text, numbers, booleans, lists and "
-        "dicts with text keys; return an id instead of an object or of large data"
+        f"{why}. The job does not run again. If the handler's annotation lacks this type, add it: "
+        "UUID, datetime and dataclasses are converted. Otherwise return None, text, numbers, "
+        "booleans, lists or dicts with text keys, and an id instead of an object or of large data"
     )
