@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from leasehold.node import Node
 
 _PYTHONS_THRESHOLD = (700, 10, 10)
-_HANGUP = getattr(signal, "SIGHUP", signal.SIGTERM)  # not on Windows
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, _HANGUP)
+_HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
+_STOP_SIGNALS = tuple(n for n in (signal.SIGTERM, signal.SIGINT, _HANGUP) if n is not None)
 
 
 class _Stop:
@@ -70,7 +70,7 @@ class _Stop:
     def _forget(self) -> None:
         """In a child that a handler forks: signals to it are not for the worker."""
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, _HANGUP):
+        for number in _STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
         if not self._supervised:
