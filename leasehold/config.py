@@ -100,7 +100,7 @@ class Timings:
                 do=f"The nearest allowed value is {nearest:g} seconds",
             )
         lease = recover_within * 2 / 3
-        renew = lease / 5
+        renew = renewal_seconds(lease)
         margin = max(1.0, lease / 10)
         timings = cls(
             recover_within=recover_within,
@@ -149,6 +149,11 @@ class Timings:
         """An event loop that does not answer for longer is stuck. It gives its leaderships to a
         process whose loop runs."""
         return 2.0 * self.renew
+
+
+def renewal_seconds(lease_seconds: float) -> float:
+    """R: a holder renews so often."""
+    return lease_seconds / 5
 
 
 def wait_seconds(lease_seconds: float) -> float:

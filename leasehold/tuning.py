@@ -151,7 +151,7 @@ class Tuning:
     host_head_start_seconds: float = 0.25
     """The time that a host of the DSN has to answer before the next one is asked too."""
     quick_death_seconds: float = 10.0
-    """A worker that lived for less time than this died at once."""
+    """A worker that lived for less time than this and ``call_timeout`` died at once."""
     restart_first_pause: float = 1.0
     """Seconds before the supervisor starts such a worker again. It doubles with each death."""
     restart_longest_pause: float = 30.0
@@ -250,7 +250,8 @@ class Tuning:
     """How long, and how many, names of advisory locks a process remembers as stored."""
     run_key_seconds: float = 86400.0
     """How long APScheduler's key of a run is kept. No process may be later than this with it."""
-    run_tries: int = 6
+    run_try_seconds: float = 300.0
+    run_longest_pause: float = 10.0
     """Tries of APScheduler's enqueue while the database does not answer."""
     shown_attempts: int = 200
     """The most attempts of a job that are listed."""

@@ -24,6 +24,9 @@ _FORWARDED = tuple(
 )
 
 
+_HARMLESS = {getattr(signal, name, None) for name in ("SIGUSR1", "SIGUSR2")}
+
+
 class Runner:
     """One run. Signals go to the command; before it starts, they end the wait."""
 
@@ -34,6 +37,8 @@ class Runner:
         self._grace = grace
         self._process: Process | None = None
         self._signal: int | None = None
+        self._ends = False
+        """The command was sent a signal that ends it."""
 
     async def run(self, wait: float | None, loser: int) -> int:
         """Run the command and return its exit status, or ``loser`` if another process has the
@@ -60,11 +65,12 @@ class Runner:
             await self._app.close()
 
     def _on_signal(self, number: int, me: asyncio.Task[Any]) -> None:
-        if self._process is None:
+        if self._process is not None:
+            self._ends = self._ends or number not in _HARMLESS
+            _send(self._process, number)
+        elif self._signal is None:
             self._signal = number
             me.cancel()
-        else:
-            _send(self._process, number)
 
     async def _win(self, lock: Lock, wait: float | None) -> bool:
         from leasehold.errors import LockNotAcquired
@@ -118,7 +124,18 @@ class Runner:
             await self._end(process, ended)
             return 1
         code = await ended
+        if self._ends:
+            await self._end_the_rest(process)
         return code if code >= 0 else 128 - code
+
+    async def _end_the_rest(self, process: Process) -> None:
+        """What the command has started may obey the signal later than the command itself. The lock
+        is kept for as long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._grace):
+                while _group_exists(process.pid):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+        _send(process, signal.SIGKILL)
 
     async def _end(self, process: Process, ended: asyncio.Future[int]) -> None:
         _send(process, signal.SIGTERM)
@@ -128,6 +145,16 @@ class Runner:
 
     def _say(self, what: str) -> None:
         click.echo(f"leasehold: lock {self._name}: {what}", err=True)
+
+
+def _group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _send(process: Process, number: int) -> None:

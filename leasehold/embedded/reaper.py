@@ -129,11 +129,13 @@ def stop_server(folder: Path, *, immediate: bool = False) -> bool:
 
 
 def socket_folder(folder: Path) -> Path | None:
-    """The folder of the socket, or None before the first start."""
+    """The folder of the socket, or None before the first start. A power loss may leave the file
+    empty."""
     try:
-        return Path((folder / SOCKET_FILE).read_text().strip())
+        told = (folder / SOCKET_FILE).read_text().strip()
     except FileNotFoundError:
         return None
+    return Path(told) if os.path.isabs(told) else None
 
 
 def socket_owner(socket: Path) -> str | None:

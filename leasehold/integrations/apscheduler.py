@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,13 @@ from apscheduler.events import (
 )
 from apscheduler.executors.base import BaseExecutor
 from apscheduler.executors.pool import ProcessPoolExecutor
+from apscheduler.jobstores.base import JobLookupError
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.base import STATE_STOPPED
 from apscheduler.triggers.interval import IntervalTrigger
 
-from leasehold.errors import ConfigError, LostLease, Unavailable
-from leasehold.integrations.triggers import check_adoptable, of_the_epoch
+from leasehold.errors import ConfigError, LostLease, ReadOnlyServer, Unavailable
+from leasehold.integrations.triggers import check_adoptable, first_from, of_the_epoch
 from leasehold.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -144,10 +145,12 @@ class _Gate:
     def open(self, lead: Leader | SyncLeader) -> None:
         if self._scheduler.state == STATE_STOPPED:
             return
-        if self._opened or not lead.found_vacant:
-            self._skip_before(self._app.env.wall_now() - timedelta(seconds=lead._vacant_ago()))
-        self._opened = True
-        self._scheduler.resume()
+        try:
+            if self._opened or not lead.found_vacant:
+                self._skip_before(self._app.env.wall_now() - timedelta(seconds=lead._vacant_ago()))
+        finally:
+            self._opened = True
+            self._scheduler.resume()
 
     def close(self, lead: Leader | SyncLeader) -> None:
         if self._scheduler.state != STATE_STOPPED:
@@ -161,11 +164,11 @@ class _Gate:
             due = job.next_run_time
             if due is None or due >= moment or not isinstance(store, MemoryJobStore):
                 continue
-            following = job.trigger.get_next_fire_time(None, moment.astimezone(due.tzinfo))
-            if following is None or following < moment:
-                job.remove()
-            else:
-                job.modify(next_run_time=following)
+            with suppress(JobLookupError):  # it has been removed meanwhile
+                if following := first_from(job.trigger, due, moment):
+                    job.modify(next_run_time=following)
+                else:
+                    job.remove()
 
     # -- each run --------------------------------------------------------------------------------
     def guard_runs(self, lead: Leader | SyncLeader) -> None:
@@ -255,12 +258,18 @@ def adopt(
     see the same moments. Raises ConfigError for what differs between processes: jitter, ids that
     APScheduler generates, combined triggers with intervals, dates with a fraction of a second (an
     omitted date is each process's own moment), and calendar intervals of more than a day that
-    count from today (as they do without a ``start_date``).
+    count from today (as they do without a ``start_date``), and a ``next_run_time``.
     """
     jobs = scheduler.get_jobs()
     today = app.env.wall_now().astimezone().date()
     for job in jobs:
         check_adoptable(job, today)
+        if scheduler.state == STATE_STOPPED and getattr(job, "next_run_time", None):
+            raise ConfigError(
+                "a next_run_time of its own differs between processes",
+                got=f"{job.id}: {job.next_run_time}",
+                do="Leave it out. To run the job at once too, enqueue it",
+            )
     if EXECUTOR not in scheduler._executors:
         scheduler.add_executor(_Enqueues(app, prefix), EXECUTOR)
     names = []
@@ -270,7 +279,9 @@ def adopt(
         changes: dict[str, Any] = {"executor": EXECUTOR, "max_instances": 1000}
         job.modify(**changes)
         if isinstance(job.trigger, IntervalTrigger) and job.trigger.start_date.microsecond:
-            job.reschedule(of_the_epoch(job.trigger))
+            trigger = of_the_epoch(job.trigger)
+            paused = getattr(job, "next_run_time", trigger) is None
+            job.modify(trigger=trigger) if paused else job.reschedule(trigger)
         names.append(name)
     return names
 
@@ -299,11 +310,11 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
         self._prefix = prefix
 
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
-        late = job.misfire_grace_time
+        late = min(job.misfire_grace_time or Tuning.run_key_seconds, Tuning.run_key_seconds)
         now = self._app.env.wall_now()
         events, due = [], []
         for at in run_times:
-            if late is not None and now - at > timedelta(seconds=late):
+            if now - at > timedelta(seconds=late):
                 events.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job._jobstore_alias, at))
             else:
                 due.append(at)
@@ -331,11 +342,14 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
 
     async def _try(self, request: Any) -> None:
         """Enqueue, and try again while the database is unavailable; the key makes that safe."""
-        for attempt in range(Tuning.run_tries):
+        give_up_at = self._app.env.boot_now() + Tuning.run_try_seconds
+        pause = 0.2
+        while True:
             try:
                 await self._app.enqueue(request)
                 return
-            except Unavailable:
-                if attempt == Tuning.run_tries - 1:
+            except (Unavailable, ReadOnlyServer):  # perhaps a failover
+                if self._app.env.boot_now() + pause > give_up_at:
                     raise
-            await asyncio.sleep(0.2 * 2**attempt)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, Tuning.run_longest_pause)

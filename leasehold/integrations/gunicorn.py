@@ -167,8 +167,10 @@ def node(
     def worker_exit(server: Any, worker: Any) -> None:
         """gunicorn's ``worker_exit``: stop the node. Its jobs have ``App(grace=…)`` seconds. Then
         other workers get them, so a thread that still runs one must end with this process."""
+        if worker is not None and worker.pid != os.getpid():
+            return  # the arbiter calls it for a worker that has vanished
         running.close()
-        own_tasks.leave_stuck_threads(0)
+        own_tasks.leave_stuck_threads(sys.exc_info()[1] or 0)
 
     return post_worker_init, worker_exit
 

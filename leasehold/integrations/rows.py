@@ -149,8 +149,10 @@ def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> li
 def _locking(select: Any, of: Any, lock: str) -> Any:
     from sqlalchemy import Select, TextClause, text
 
-    if isinstance(select, str | TextClause):
-        return text(claiming(str(select), of, lock))
+    if isinstance(select, TextClause):
+        return text(claiming(select.text, of, lock)).bindparams(*select._bindparams.values())
+    if isinstance(select, str):
+        return text(claiming(select, of, lock))
     if not isinstance(select, Select):
         raise WrongSelect(
             "rows are claimed by a select of one table, not by a union or another statement",

@@ -63,6 +63,18 @@ def _counts_from(today: date, trigger: Any) -> bool:
     return interval != (0, 0, 0, 1) and trigger.start_date == today
 
 
+def first_from(trigger: Any, due: datetime, moment: datetime) -> datetime | None:
+    """Return the trigger's first moment that is not before ``moment``. ``due`` is one of its
+    moments. None: there is none."""
+    at = moment.astimezone(due.tzinfo)
+    following: datetime | None = trigger.get_next_fire_time(None, at)
+    if following is not None and following < at:  # some count from their start
+        following = due
+    while following is not None and following < at:
+        following = trigger.get_next_fire_time(following, at)
+    return following
+
+
 def of_the_epoch(trigger: Any) -> IntervalTrigger:
     """The same interval counted from 1970, which every process agrees on."""
     return IntervalTrigger(

@@ -28,8 +28,7 @@ its jobs end."""
 # putting another folder first.
 _START = """
 import signal as s, sys
-s.signal(s.SIGINT, s.SIG_IGN)
-for number in (s.SIGTERM, s.SIGHUP):
+for number in (s.SIGINT, s.SIGTERM, s.SIGHUP):
     if s.getsignal(number) is not s.SIG_IGN:
         s.signal(number, lambda *_: None)
         s.siginterrupt(number, False)

@@ -113,7 +113,7 @@ class Bid:
         """The first row that was read since the user asked."""
         self.token = 0
         self.vacant_since = 0.0
-        """When the last holder gave the lease up or last renewed it, by the boot clock."""
+        """When the last holder gave the lease up or was last alive, by the boot clock."""
         self.granted_at = 0.0
         self.found_vacant = False
         """Nobody held the lease when this process first checked."""

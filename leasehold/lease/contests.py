@@ -285,7 +285,7 @@ class Contests:
         lease, seen = contest.lease, replaced.seen
         while contest.waiting:
             bid = contest.waiting.popleft()
-            bid.vacant_since = replaced.since
+            bid.vacant_since = replaced.alive_at
             bid.found_vacant = seen is not None and seen.node is None and seen == bid.first_seen
             if bid.grant(lease.token or 0, lease, self._context.membership()):
                 contest.holder = bid
@@ -431,7 +431,7 @@ class Contests:
             contest.handovers += 1
             lease.step_down("released")
             lease.stopped()
-            lease.watch.since = now
+            lease.watch.since = lease.watch.alive_at = now
             contest.look = False
             self._compete(contest)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from copy import copy
 from dataclasses import dataclass
 
 from leasehold import errors
@@ -89,8 +90,8 @@ class NamedLease:
 
     # -- acquiring -------------------------------------------------------------------------------
     async def acquire(self) -> Watch | None:
-        """Acquire the lease if it is free. Return the row that this replaced and since when it was
-        watched, or None if this process did not get the lease.
+        """Acquire the lease if it is free. Return the watch of the row that this replaced, or None
+        if this process did not get the lease.
 
         An answer starts the observation of the row again. Without an answer, for example while a
         duty's transaction holds the fence, the last observation stays. The next attempt then
@@ -101,7 +102,7 @@ class NamedLease:
         try:
             async with self._turn() as store:
                 sent_at = env.boot_now()
-                seen, since = lease.wants(sent_at), lease.watch.since
+                seen, replaced = lease.wants(sent_at), copy(lease.watch)
                 if seen is None or not membership.valid(sent_at):
                     return None
                 limit = min(timings.call_timeout, membership.lease.deadline - sent_at)
@@ -122,7 +123,7 @@ class NamedLease:
         lease.observe(own, env.boot_now())
         if not self.is_lock:
             context.emit("lease_acquired", name=self.name, term=token)
-        return Watch(seen, since)
+        return replaced
 
     async def remake(self) -> bool:
         """Create missing rows. Return True if they had existed before, so that somebody deleted

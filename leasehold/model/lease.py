@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
-from leasehold.config import Timings, wait_seconds
+from leasehold.config import Timings, renewal_seconds, wait_seconds
 
 
 class Phase(StrEnum):
@@ -45,8 +45,21 @@ class Watch:
     seen: Seen | None = None
     since: float = 0.0
     """``received_at`` of the first answer that showed it."""
+    alive_at: float = 0.0
+    """When its holder was last alive, at the earliest. The answers between two renewals leave this
+    open, and so does a time without answers."""
+    _last: Seen | None = None
+    _heard_at: float = 0.0
 
     def observe(self, seen: Seen, received_at: float) -> None:
+        last, self._last = self._last, seen
+        if last is None or (last.node, last.token) != (seen.node, seen.token):
+            self.alive_at = received_at
+        elif last.seq != seen.seq:
+            # the renewals before the last one took their time
+            missed = (seen.seq - last.seq - 1) * renewal_seconds(seen.lease_seconds)
+            self.alive_at = min(self._heard_at + max(0.0, missed), received_at)
+        self._heard_at = received_at
         if seen != self.seen:
             self.seen = seen
             self.since = received_at

@@ -14,10 +14,10 @@ from leasehold.telemetry import Emit
 
 EXIT_FENCED = 75
 """The exit code of a worker that could not stop its work after it lost its lease (EX_TEMPFAIL)."""
-EXIT_DRAINED = 76
+EXIT_DRAINED = 176  # not among those of sysexits, which applications use
 """The exit code of a supervised worker after a person drained the application. The supervisor then
 ends all workers, including one that it was restarting at the time."""
-EXIT_DRAINED_ALONE = 77
+EXIT_DRAINED_ALONE = 177
 """The exit code of a worker after a person drained it alone. The supervisor does not restart it;
 the others continue."""
 

@@ -94,6 +94,24 @@ def _group_lives(group: int) -> bool:
     return True
 
 
+SLOW_CHILD = """
+trap 'echo obeyed; sleep 1; echo finished; exit' TERM
+echo working
+while true; do sleep 0.05; done
+"""
+
+
+def test_the_lock_is_kept_until_what_the_command_has_started_obeys_the_signal_too(
+    lock: Lock,
+) -> None:
+    first = lock("x", "--grace", "20", "--", "sh", "-c", 'sh -c "$CHILD" & wait', CHILD=SLOW_CHILD)
+    first.wait_for("^working", 30)
+    first.kill(signal.SIGTERM)
+    first.wait_for("^obeyed", 30)
+    assert first.wait(30) == 128 + signal.SIGTERM
+    assert "finished" in first.output
+
+
 def test_the_lock_of_a_machine_that_died_is_taken_over_by_who_asks(lock: Lock) -> None:
     first = report(lock)
     first.wait_for("report: begins, token 1", 30)

@@ -217,6 +217,37 @@ def test_a_second_signal_ends_a_worker_whose_output_nobody_reads_any_more(shop):
     assert worker.wait(20) == 0, "it has seen its child end"
 
 
+INIT = """
+import sys
+from leasehold.cli.work.init import continue_in_child
+continue_in_child()  # as in a container, where the worker is process 1
+sys.argv[1:] = ["worker", "shop:app"]
+from leasehold.cli import main
+main()
+"""
+
+
+def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_worker_does(shop):
+    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first.wait_for("node_started")
+    first.kill(signal.SIGTERM)
+    assert first.wait(20) == 0
+    assert shop.kinds()[-1] == "node_stopped"
+    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first.wait_for("node_started")
+    [(worker,)] = shop.sql("select pid from leasehold.nodes")
+    assert worker != first.pid
+    os.kill(worker, signal.SIGKILL)
+    assert first.wait(20) == 128 + signal.SIGKILL
+    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first.wait_for("node_started")
+    shop.enqueue("block")
+    first.wait_for("^blocking")
+    first.kill(signal.SIGTERM)
+    first.kill(signal.SIGINT)
+    assert first.wait(20) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
 @pytest.mark.parametrize(
     "task", ["stuck", "swallows", "in_the_loops_pool", "in_c_in_the_loops_pool"]
 )

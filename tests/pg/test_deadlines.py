@@ -264,7 +264,7 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
 async def test_old_run_times_are_deleted_in_batches(app: App, sql: Any):
     insert = """
         insert into leasehold.run_time (task_name, ended_at, job_id, seconds)
-        select task, now() - make_interval(secs => n / 2), gen_random_uuid(), n
+        select task, now() - make_interval(secs => n / 2.0), gen_random_uuid(), n
         from generate_series(1, 1006) n, unnest(array['often', 'seldom']) task
         where task = 'often' or n <= 900"""
     await sql(insert)

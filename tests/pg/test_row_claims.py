@@ -219,6 +219,8 @@ def test_text_is_read_with_care(sessions: tuple[Session, Session]) -> None:
     tricky = """select id, 'for update; -- ''no' as words /* for share; */ -- of it
         from Orders "o" where id = :id -- for update"""
     assert claim_rows(one, tricky, {"id": 4}, of='"o"') == [(4, "for update; -- 'no")]
+    bound = text("select id from orders where id = :id").bindparams(id=7)
+    assert claim_rows(one, bound, of="orders") == [(7,)]
     with_query = "with few as (select 5 as n) select id from orders, few where id = n"
     assert claim_rows(one, with_query, of="Orders") == [(5,)]
 

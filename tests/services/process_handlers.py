@@ -184,6 +184,9 @@ def fork_and_return() -> str:
     return "copy"
 
 
+INTERRUPTED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+
+
 def where() -> dict[str, Any]:
     return {
         "cwd": os.getcwd(),
@@ -191,7 +194,8 @@ def where() -> dict[str, Any]:
         "argv": sys.argv[1:],
         "variable": os.environ.get("A_VARIABLE"),
         "group": os.getpgid(0),
-        "sigint": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+        "sigint": os.kill(os.getpid(), signal.SIGINT) or "ignored here",
+        "programs": subprocess.run([sys.executable, "-c", INTERRUPTED], check=False).returncode,
     }
 
 

@@ -9,12 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_SCHEDULER_PAUSED
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, EVENT_SCHEDULER_PAUSED
 from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
 from apscheduler.schedulers.blocking import BlockingScheduler
+from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
 from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
@@ -29,6 +30,7 @@ from leasehold.integrations.apscheduler import (
     leader_gate_in_thread,
     run_blocking,
 )
+from leasehold.integrations.triggers import first_from
 from tests.services.several import Database, several_apps
 from tests.support.wait import forever, until_async
 
@@ -257,11 +259,14 @@ def test_intervals_that_count_from_the_start_of_a_process_count_from_1970() -> N
     scheduler.add_job(nothing, "interval", minutes=5, id="five")
     fixed = IntervalTrigger(minutes=5, start_date=datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     scheduler.add_job(nothing, fixed, id="fixed")
+    paused = scheduler.add_job(nothing, "interval", minutes=5, id="paused", next_run_time=None)
     adopt(scheduler, App("postgresql://nowhere"))
+    assert paused.next_run_time is None and paused.trigger.start_date.year == 1970
     moments = {
         job.id: job.trigger.get_next_fire_time(None, datetime.now(UTC))
         for job in scheduler.get_jobs()
     }
+    assert moments["paused"] == moments["five"]
     assert moments["five"].timestamp() % 300 == 0
     assert moments["fixed"].timestamp() % 300 == 60
 
@@ -281,6 +286,7 @@ def test_intervals_that_count_from_the_start_of_a_process_count_from_1970() -> N
         ({"trigger": "calendarinterval", "weeks": 1, "id": "a"}, "without a start_date"),
         ({"trigger": "calendarinterval", "months": 1, "id": "a"}, "without a start_date"),
         ({"trigger": "calendarinterval", "years": 1, "days": 1, "id": "a"}, "start_date"),
+        ({"trigger": "cron", "minute": "*", "id": "a", "next_run_time": FAR}, "next_run_time"),
     ],
 )
 def test_what_differs_between_processes_is_refused_with_the_reason(options, reason) -> None:
@@ -296,3 +302,43 @@ def test_dates_and_calendar_intervals_that_are_the_same_everywhere_are_adopted()
     scheduler.add_job(nothing, "calendarinterval", days=1, hour=3, id="daily")
     scheduler.add_job(nothing, "calendarinterval", weeks=1, start_date="2026-01-05", id="weekly")
     assert len(adopt(scheduler, App("postgresql://nowhere"))) == 3
+
+
+MOMENT = datetime(2026, 1, 7, 12, tzinfo=UTC)
+THREE = CronTrigger(hour=3, timezone="UTC")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "following"),
+    [
+        (THREE, datetime(2026, 1, 8, 3, tzinfo=UTC)),
+        (IntervalTrigger(hours=5, start_date=datetime(2026, 1, 1, tzinfo=UTC), timezone="UTC"),
+         datetime(2026, 1, 7, 16, tzinfo=UTC)),
+        (CalendarIntervalTrigger(days=1, hour=3, start_date="2026-01-05", timezone="UTC"),
+         datetime(2026, 1, 8, 3, tzinfo=UTC)),
+        (OrTrigger([DateTrigger(datetime(2026, 1, 5, tzinfo=UTC)), THREE]),
+         datetime(2026, 1, 8, 3, tzinfo=UTC)),
+        (DateTrigger(datetime(2026, 1, 5, tzinfo=UTC)), None),
+    ],
+)  # fmt: skip
+def test_the_runs_of_another_leader_are_skipped_whatever_the_trigger(trigger, following) -> None:
+    due = trigger.get_next_fire_time(None, datetime(2026, 1, 5, tzinfo=UTC))
+    assert first_from(trigger, due, MOMENT) == following
+
+
+async def test_a_run_that_is_later_than_its_key_lasts_is_missed(database):
+    """Else it would be a new job at each start of the process."""
+    app, scheduler = database.app(), BackgroundScheduler(timezone="UTC")
+    week = datetime.now(UTC).replace(microsecond=0) - timedelta(days=9)
+    scheduler.add_job(
+        nothing, "interval", weeks=1, start_date=week, id="weekly", misfire_grace_time=None
+    )
+    adopt(scheduler, app)
+    missed = threading.Event()
+    scheduler.add_listener(lambda _: missed.set(), EVENT_JOB_MISSED)
+    scheduler.start(paused=True)
+    scheduler.get_jobs()[0].modify(next_run_time=week)
+    scheduler.resume()
+    await until_async(missed.is_set, 30)
+    scheduler.shutdown()
+    assert await database.sql("select 1 from leasehold.jobs") == []

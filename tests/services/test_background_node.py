@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import threading
 from contextlib import suppress
@@ -130,13 +131,14 @@ def test_a_stop_does_nothing_if_no_node_runs(app: App) -> None:
 
 def test_the_hooks_of_gunicorn_refuse_what_is_not_an_app() -> None:
     start, leave = node("leasehold:Context")
-    worker: Any = SimpleNamespace()
+    worker: Any = SimpleNamespace(pid=os.getpid())
     with pytest.raises(ConfigError, match="leasehold:Context is not an App"):
         start(worker)
     leave(None, worker)  # gunicorn calls it in any case
 
 
 HOOKS = """
+import os
 import threading
 from leasehold import App
 from leasehold.integrations.gunicorn import node
@@ -169,6 +171,24 @@ def test_a_gunicorn_worker_ends_with_the_job_that_others_get(
     with psycopg.connect(dsn) as connection:
         [state] = connection.execute("select state from leasehold.jobs").fetchall()
     assert state == ("available",)
+
+
+BOOT = """
+import sys, threading
+from leasehold.integrations.gunicorn import node
+
+threading.Thread(target=threading.Event().wait).start()
+start, leave = node("hooks:app")
+try:
+    sys.exit(3)  # as gunicorn ends a worker that cannot boot
+finally:
+    leave(None, None)
+"""
+
+
+def test_a_gunicorn_worker_that_cannot_boot_keeps_its_exit_status(procs: Processes) -> None:
+    """With another one, gunicorn starts it again for ever."""
+    assert procs.start(code=BOOT).wait(60) == 3
 
 
 def test_a_gunicorn_worker_that_finds_a_standby_may_be_started_again(

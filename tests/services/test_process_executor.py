@@ -225,7 +225,8 @@ async def test_a_child_sees_the_same_world_as_its_worker(bench, monkeypatch, tmp
         "argv": [],
         "variable": "carried over",
         "group": os.getpgid(0),
-        "sigint": True,
+        "sigint": "ignored here",
+        "programs": -signal.SIGINT,
     }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from leasehold.config import Timings, wait_seconds
-from leasehold.model.lease import Lease, Phase, Seen, Timeline
+from leasehold.model.lease import Lease, Phase, Seen, Timeline, Watch
 from tests.unit.lease_world import BROKEN, World
 
 ME, OTHER = UUID(int=1), UUID(int=2)
@@ -289,3 +289,45 @@ class TwoProcesses(RuleBasedStateMachine):
 
 TestTwoProcesses = TwoProcesses.TestCase
 TestTwoProcesses.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+# -- when a holder was last alive ------------------------------------------------------------------
+def lately(seq: int, **changes) -> Seen:
+    return row(seq=seq, lease_seconds=10.0, **changes)
+
+
+def test_a_holder_was_alive_after_the_last_answer_without_its_renewal() -> None:
+    watch = Watch()
+    watch.observe(lately(1), 100.0)
+    assert watch.alive_at == 100.0, "at the earliest: nothing is known of before"
+    watch.observe(lately(1), 101.9)
+    watch.observe(lately(2), 104.0)
+    assert (watch.since, watch.alive_at) == (104.0, 101.9)
+    watch.forget()
+    watch.observe(lately(2), 106.0)
+    assert (watch.since, watch.alive_at) == (106.0, 101.9)
+
+
+def test_a_promotion_is_no_sign_of_life() -> None:
+    watch = Watch()
+    watch.observe(lately(1), 100.0)
+    watch.observe(lately(1, timeline=2), 170.0)
+    assert (watch.since, watch.alive_at) == (170.0, 100.0)
+
+
+def test_renewals_that_were_not_seen_took_their_time() -> None:
+    watch = Watch()
+    watch.observe(lately(1), 100.0)
+    watch.observe(lately(31), 3700.0)
+    assert watch.alive_at == 100.0 + 29 * 2.0
+    watch.observe(lately(1000), 3701.0)
+    assert watch.alive_at == 3701.0, "not in the future"
+
+
+def test_a_resignation_and_another_holder_are_seen_at_once() -> None:
+    watch = Watch()
+    watch.observe(lately(1), 100.0)
+    watch.observe(lately(2, node=None), 105.0)
+    assert watch.alive_at == 105.0
+    watch.observe(lately(3, node=ME, token=8), 110.0)
+    assert watch.alive_at == 110.0

@@ -85,8 +85,11 @@ def worker(
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
+    from leasehold.cli.work.init import leave_process_one
     from leasehold.env import GIVEN_DSN
 
+    if not drain:
+        leave_process_one()
     handed_on = os.environ.pop(GIVEN_DSN, None)  # from a supervisor; our children must not see it
     options = {
         **({"dsn": handed_on} if handed_on else {}),

@@ -213,7 +213,9 @@ class Supervisor:
                 if child.process.returncode == EXIT_DRAINED_ALONE:
                     return  # the other workers continue; the last one to drain ends the supervisor
                 lived = self._env.boot_now() - child.started_at
-                quick = quick + 1 if lived < Tuning.quick_death_seconds else 0
+                # one that did not reach the database gives up after the time limit of a call
+                at_once = Tuning.quick_death_seconds + self._settings.call_timeout
+                quick = quick + 1 if lived < at_once else 0
             await self._pause(number, quick)
 
     def _start(self, number: int) -> Child:

@@ -62,7 +62,8 @@ class _Stop:
         ).start()
         for number in _STOP_SIGNALS:
             if number == signal.SIGINT and self._supervised:
-                signal.signal(number, signal.SIG_IGN)
+                signal.signal(number, lambda *_: None)  # programs inherit what is ignored
+                signal.siginterrupt(number, False)
             elif number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
                 signal.signal(number, self._on_signal)
         os.register_at_fork(after_in_child=self._forget)

@@ -25,6 +25,9 @@ class LockSession:
         self._whole_session = whole_session
         self._nonce = ""
         self._key = key
+        self.pid = session.facts.backend_pid
+        """The server process's pid, as in pg_locks. A pooler gives the transaction another one than
+        the statements before it."""
 
     @classmethod
     async def open(
@@ -52,11 +55,6 @@ class LockSession:
             raise
         return made
 
-    @property
-    def pid(self) -> int:
-        """The server process's pid, as in pg_locks."""
-        return self._session.facts.backend_pid
-
     def _refuse_pooler(self) -> None:
         if self._session.facts.pooled:
             told = self._session.connection.info.backend_pid
@@ -77,7 +75,8 @@ class LockSession:
             "statement_ms": str(round((call_timeout + (wait or 0.0)) * 1000)),
             "local": not self._whole_session,
         }
-        await self._session.fetch("lock/prepare", params, call_timeout)
+        rows = await self._session.fetch("lock/prepare", params, call_timeout)
+        self.pid = int(rows[0][0])
 
     async def lock(self, wait: float | None, call_timeout: float) -> bool:
         """Try once (``wait`` None), or wait at most ``wait`` seconds. Return whether this session

@@ -3,7 +3,7 @@
 -- the next statement would not find it.
 -- locks: none
 -- index: none
-select set_config('leasehold.nonce', %(nonce)s, %(local)s),
+select pg_backend_pid(), set_config('leasehold.nonce', %(nonce)s, %(local)s),
        set_config('statement_timeout', %(statement_ms)s, %(local)s),
        set_config('idle_in_transaction_session_timeout', '0', %(local)s),
        set_config('idle_session_timeout', '0', %(local)s),
