@@ -131,9 +131,11 @@ class Runner:
     async def _end_the_rest(self, process: Process) -> None:
         """What the command has started may obey the signal later than the command itself. The lock
         is kept for as long."""
+        from leasehold.cli.work.supervisor import group_exists
+
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
-                while _group_exists(process.pid):  # noqa: ASYNC110
+                while group_exists(process.pid):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         _send(process, signal.SIGKILL)
 
@@ -145,16 +147,6 @@ class Runner:
 
     def _say(self, what: str) -> None:
         click.echo(f"leasehold: lock {self._name}: {what}", err=True)
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _send(process: Process, number: int) -> None:

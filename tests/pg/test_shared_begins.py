@@ -58,6 +58,17 @@ async def waited(bench: Bench, worker: Worker, sql: Run) -> Worker:
     return worker
 
 
+async def fill_with_jobs_in_flight(worker: Worker, sql: Run) -> None:
+    """They are before the begin that the worker then shares."""
+    await sql(MANY)
+    await sql("analyze leasehold.job")
+    while await worker.claim(500):
+        pass
+    await skip_seats(sql)
+    await worker.get_ahead()
+    await worker.round()
+
+
 async def test_begins_are_not_shared_while_nobody_waits(worker: Worker, sql: Run) -> None:
     await skip_seats(sql)
     await worker.get_ahead()
@@ -72,13 +83,7 @@ async def test_a_worker_begins_where_another_one_has_come_to(
     other = Worker(bench, sql)
     if knows:
         await other.round()  # it begins at seat 0
-    await sql(MANY)
-    await sql("analyze leasehold.job")
-    while await waited.claim(500):
-        pass
-    await skip_seats(sql)
-    await waited.get_ahead()
-    await waited.round()
+    await fill_with_jobs_in_flight(waited, sql)
     assert other.begin == 0
     if not knows:
         assert await other.buffers(rows=1) < 150, (
@@ -144,13 +149,7 @@ async def test_a_worker_that_does_not_take_all_tasks_shares_no_begin_beyond_a_jo
 async def test_a_worker_that_passes_over_a_job_does_not_read_what_is_before_the_shared_begin(
     bench: Bench, waited: Worker, sql: Run
 ) -> None:
-    await sql(MANY)
-    await sql("analyze leasehold.job")
-    while await waited.claim(500):
-        pass
-    await skip_seats(sql)
-    await waited.get_ahead()
-    await waited.round()
+    await fill_with_jobs_in_flight(waited, sql)
     await bench.enqueue(task="unheard-of")
     waited.not_tasks = ("unheard-of",)
     await skip_seats(sql)

@@ -273,7 +273,7 @@ class Supervisor:
     async def _group_is_gone(self, group: int) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(Tuning.dead_group_seconds):
-                while _group_exists(group):
+                while group_exists(group):
                     self._reaped.clear()
                     # without a subreaper, nothing reports grandchildren: look again
                     await own_tasks.within(0.05, self._reaped.wait())
@@ -294,7 +294,7 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _group_exists(group: int) -> bool:
+def group_exists(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
