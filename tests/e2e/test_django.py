@@ -71,6 +71,13 @@ def test_the_worker_of_several_processes_runs_from_any_folder(
     options = ("leasehold_worker", "--processes", "2", "-q", "default=1")
     worker = procs.start(str(manage), *options, env=database)
     until(lambda: sql("select count(*) from leasehold.nodes") == [(2,)], 40, "two nodes")
+    pid = sql("select pid from leasehold.nodes")[0][0]
+    environ = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    [folders] = [line for line in environ if line.startswith("PYTHONPATH=")]
+    assert str(tmp_path / "site") in folders
+    assert "site-packages" not in folders, (
+        "a program that a handler starts may be of another Python"
+    )
     worker.kill(signal.SIGTERM)
     assert worker.wait(30) == 0
 

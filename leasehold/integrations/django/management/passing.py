@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
+import site
 import sys
+import sysconfig
 from typing import Any
 
 from django.core.management.base import BaseCommand
 
 from leasehold.integrations.django.project import app
+
+_OWN = ("stdlib", "platstdlib", "purelib", "platlib")
 
 
 class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
@@ -40,9 +44,16 @@ class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
         settings = app.given
         os.environ.update(LEASEHOLD_DSN=settings.dsn, LEASEHOLD_SCHEMA=settings.schema)
         # for the processes of `leasehold worker --processes`: the folder of manage.py, --pythonpath
-        os.environ["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join(_added_folders())
         sys.argv = [name, *self.verb, *arguments]
         runpy.run_module("leasehold", run_name="__main__", alter_sys=True)
+
+
+def _added_folders() -> list[str]:
+    """The folders of ``sys.path`` that Python does not add by itself. Programs that handlers start
+    may run in another Python, which could not use this one's."""
+    own = tuple(filter(None, (*site.getsitepackages(), *map(sysconfig.get_path, _OWN))))
+    return [f for f in sys.path if f and not f.startswith(own) and not f.endswith(".zip")]
 
 
 class WorkerCommand(LeaseholdCommand):
