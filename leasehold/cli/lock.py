@@ -26,7 +26,7 @@ from leasehold.cli.asking import database, database_options
     "--grace",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Time between SIGTERM and SIGKILL if the lock is lost. [default: 0.5]",
+    help="Time between SIGTERM and SIGKILL if the lock is lost, or after a signal. [default: 0.5]",
 )
 @database_options
 def lock(

@@ -37,8 +37,8 @@ class Runner:
         self._grace = grace
         self._process: Process | None = None
         self._signal: int | None = None
-        self._ends = False
-        """The command was sent a signal that ends it."""
+        self._signalled_at = float("-inf")
+        """When the command was sent a signal that may end it, by the loop's clock."""
 
     async def run(self, wait: float | None, loser: int) -> int:
         """Run the command and return its exit status, or ``loser`` if another process has the
@@ -66,7 +66,8 @@ class Runner:
 
     def _on_signal(self, number: int, me: asyncio.Task[Any]) -> None:
         if self._process is not None:
-            self._ends = self._ends or number not in _HARMLESS
+            if number not in _HARMLESS:
+                self._signalled_at = asyncio.get_running_loop().time()
             _send(self._process, number)
         elif self._signal is None:
             self._signal = number
@@ -119,25 +120,26 @@ class Runner:
         lost = asyncio.ensure_future(lock.lost.wait())
         await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)
         lost.cancel()
+        if lock.held:
+            await self._end_the_rest(lock, process)
         if not lock.held:
             self._say(f"the lock was lost while {self._command[0]} was running; stopping it")
             await self._end(process, ended)
             return 1
         code = await ended
-        if self._ends:
-            await self._end_the_rest(process)
         return code if code >= 0 else 128 - code
 
-    async def _end_the_rest(self, process: Process) -> None:
-        """What the command has started may obey the signal later than the command itself. The lock
-        is kept for as long."""
-        from leasehold.cli.work.supervisor import group_exists
-
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._grace):
-                while group_exists(process.pid):  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-        _send(process, signal.SIGKILL)
+    async def _end_the_rest(self, lock: Lock, process: Process) -> None:
+        """If the command obeyed a signal, what it has started may obey later. The lock is kept for
+        as long."""
+        clock = asyncio.get_running_loop().time
+        if clock() - self._signalled_at > self._grace:
+            return
+        give_up_at = clock() + self._grace
+        while _group_lives(process.pid) and lock.held and clock() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        if lock.held:
+            _send(process, signal.SIGKILL)
 
     async def _end(self, process: Process, ended: asyncio.Future[int]) -> None:
         _send(process, signal.SIGTERM)
@@ -147,6 +149,15 @@ class Runner:
 
     def _say(self, what: str) -> None:
         click.echo(f"leasehold: lock {self._name}: {what}", err=True)
+
+
+def _group_lives(group: int) -> bool:
+    from leasehold.cli.work.supervisor import group_exists
+
+    with suppress(ChildProcessError):  # as process 1 of a container, we reap orphans
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
+    return group_exists(group)
 
 
 def _send(process: Process, number: int) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
-from apscheduler.triggers.combining import BaseCombiningTrigger
+from apscheduler.triggers.combining import BaseCombiningTrigger, OrTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
@@ -67,6 +67,9 @@ def first_from(trigger: Any, due: datetime, moment: datetime) -> datetime | None
     """Return the trigger's first moment that is not before ``moment``. ``due`` is one of its
     moments. None: there is none."""
     at = moment.astimezone(due.tzinfo)
+    if isinstance(trigger, OrTrigger):
+        parts = (first_from(part, due, moment) for part in trigger.triggers)
+        return min((first for first in parts if first), default=None)
     following: datetime | None = trigger.get_next_fire_time(None, at)
     if following is not None and following < at:  # some count from their start
         following = due

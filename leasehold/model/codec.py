@@ -13,6 +13,9 @@ ENCODED = "$encoded"
 """The key of the text that is stored instead of a value. No argument can have this name."""
 
 
+_ENDS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
 class Codec(Protocol):
     """What ``App(codec=…)`` takes::
 
@@ -45,7 +48,9 @@ def sealed(codec: Codec | None, label: str, text: str, limit: int) -> str:
     try:
         data = codec.encode(text.encode())
         stored = {ENCODED: b64encode(data).decode()}
-    except Exception as error:
+    except _ENDS:
+        raise
+    except BaseException as error:  # also a panic of an extension
         raise BadPayload(
             f"{label}: the codec failed to encode: {told(error)}",
             do="Correct the codec: encode takes bytes and returns bytes",
@@ -67,7 +72,9 @@ def opened(codec: Codec | None, stored: Any) -> Any:
             f"its encoded text is damaged: {error}",
             do="Restore the row from a backup, or discard the job",
         ) from None
-    except Exception as error:
+    except _ENDS:
+        raise
+    except BaseException as error:
         raise BadPayload(
             f"the codec failed to decode it: {told(error)}",
             do="Give this process the codec and the key with which it was encoded",

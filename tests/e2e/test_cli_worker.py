@@ -266,7 +266,11 @@ def test_a_worker_under_a_parent_stops_cleanly_however_many_signals_come(shop):
     """Ctrl-C and an init system reach the whole group; the parent then sends its own SIGTERM."""
     mine = f"01890a5d-ac96-774b-bcce-b302099a8057:{os.getpid()}"
     worker = shop.worker(**{ASSIGNED_NODE: mine})
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM):
+    worker.kill(signal.SIGINT)
+    job = shop.enqueue("mail")
+    until(lambda: shop.state(job) == "completed", what="the job's end: Ctrl-C is for its parent")
+    assert "worker_stopping" not in worker.output
+    for number in (signal.SIGTERM, signal.SIGTERM):
         worker.kill(number)
     assert worker.wait(20) == 0
     assert "node_stopped" in shop.kinds()

@@ -18,13 +18,14 @@ import pytest
 
 from leasehold.config import Settings
 from leasehold.env import Env
-from leasehold.errors import ReadOnlyServer
+from leasehold.errors import BadPayload, ReadOnlyServer
 from leasehold.jobs.attempt import Attempts
 from leasehold.jobs.executor import Executor, Lane
 from leasehold.jobs.failed_starts import Starts
 from leasehold.jobs.running import Claim, Running
 from leasehold.jobs.tasks import Registry, TaskOptions
 from leasehold.loops.service import ServiceContext
+from leasehold.model.codec import ENCODED, opened, sealed
 from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Stopped, Unable
 from leasehold.tuning import Tuning
@@ -474,3 +475,13 @@ async def test_a_thread_that_starts_does_not_hide_that_processes_cannot() -> Non
     assert told == ["no descriptor"]
     starts.succeeded("process")
     assert starts.trouble == ""
+
+
+def test_a_panic_of_the_codec_is_a_payload_that_cannot_be_read() -> None:
+    """So one such row does not hide the others of a list."""
+    for call in (
+        lambda: opened(Panics(), {ENCODED: "AA=="}),
+        lambda: sealed(Panics(), "x", "{}", 9),
+    ):
+        with pytest.raises(BadPayload, match="no key"):
+            call()

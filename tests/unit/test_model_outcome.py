@@ -155,7 +155,7 @@ def test_a_result_that_cannot_be_stored_discards_the_job(
 ) -> None:
     outcome = outcome_of("t", returned, 100)
     assert isinstance(outcome, Discard)
-    for part in (*words, "does not run again", "return an id"):
+    for part in (*words, "does not run again", "an id instead of an object"):
         assert part in outcome.reason
 
 

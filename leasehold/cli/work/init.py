@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 
 _PASSED_ON = tuple(
     getattr(signal, name)
@@ -22,17 +23,32 @@ def leave_process_one() -> None:
         continue_in_child()
 
 
+def _take_terminal() -> None:
+    """Become the group in front, which may read, and which alone gets Ctrl-C."""
+    if os.isatty(0):
+        before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        with suppress(OSError):
+            os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, before)
+
+
 def continue_in_child() -> None:
     """Return in a child. This process passes signals on, reaps orphans, and ends as the child
     does."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
     child = os.fork()
     if child == 0:
-        os.setpgid(0, 0)  # Ctrl-C reaches its parent alone, which passes it on
+        os.setpgid(0, 0)
+        _take_terminal()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         return
+
+    def pass_on(number: int, _: object) -> None:
+        with suppress(ProcessLookupError):  # it has just been reaped
+            os.kill(child, number)
+
     for number in _PASSED_ON:
-        signal.signal(number, lambda number, _: os.kill(child, number))
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     while True:
         ended, status = os.wait()

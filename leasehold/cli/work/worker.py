@@ -84,7 +84,7 @@ class _Stop:
     def _hear(self, reader: int) -> None:
         while numbers := os.read(reader, 64):
             for number in numbers:
-                if number in _STOP_SIGNALS:
+                if number in _STOP_SIGNALS and not (number == signal.SIGINT and self._supervised):
                     self._heard += number != _HANGUP
                     self._act(number, self._heard)
 
