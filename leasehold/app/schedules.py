@@ -60,9 +60,11 @@ class StoredSchedules:
 
         Moments that were due before the change are decided first, by the new ``missed``. Raises
         BadSchedule for a name that the code defines, for a new ``at`` that is so long ago that it
-        never fires, and for what ``App.periodic`` refuses; BadJob,
-        BadDeadline, BadPayload, ConfigError, UnknownTask, Unavailable.
+        never fires, and for what ``App.periodic`` refuses; BadJob, BadDeadline, BadPayload,
+        ConfigError, UnknownTask, Unavailable.
         """
+        if name in self._in_code:
+            raise code_defines(name)
         spec = spec_of(cron, every, at, timezone, anchor)
         planned = self._planned(name, task, spec, {**options})
         users, now = self._app.on_connection, self._app.env.due_now()
@@ -70,9 +72,7 @@ class StoredSchedules:
         moment = await (store.database_now(now) if store else users.database_now(on))
         await self._refuse_if_over(name, at, spec, moment)
         stored = planned.definition(moment).as_json()
-        if name in self._in_code:
-            put = False
-        elif store:
+        if store:
             put = await store.put_schedule(self._name, stored, now)
         else:
             put = await users.put_schedule(on, self._name, stored)

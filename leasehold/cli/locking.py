@@ -22,8 +22,6 @@ _FORWARDED = tuple(
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # Windows has only two of them
 )
-
-
 _HARMLESS = {getattr(signal, name, None) for name in ("SIGUSR1", "SIGUSR2")}
 
 

@@ -118,23 +118,23 @@ async def test_a_handler_that_cancels_all_tasks_does_not_end_the_stop(
     app: App, migrated: str
 ) -> None:
     one = App(migrated, grace=0.1)
-    begun, stopping = asyncio.Event(), asyncio.Event()
+    begun, nodes = asyncio.Event(), []
 
     @one.task(name="reckless")
     async def reckless() -> None:
         begun.set()
-        await stopping.wait()
+        await until_async(lambda: nodes[0]._stopping, what="the stop")
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             if task is not test:
                 task.cancel()
         await forever()
 
     test = asyncio.current_task()
-    async with one.node():
+    async with one.node() as node:
+        nodes.append(node)
         job = await reckless.enqueue()
         async with asyncio.timeout(30):
             await begun.wait()
-        asyncio.get_running_loop().call_later(0.02, stopping.set)
     record = await app.get(job.id)
     assert record.state in (State.SCHEDULED, State.AVAILABLE)
     assert (record.attempt, record.crashes) == (0, 0)
