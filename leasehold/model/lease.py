@@ -46,8 +46,8 @@ class Watch:
     since: float = 0.0
     """``received_at`` of the first answer that showed it."""
     alive_at: float = 0.0
-    """When its holder was last alive, at the earliest. The answers between two renewals leave this
-    open, and so does a time without answers."""
+    """The earliest moment at which its holder can have been last alive. It may have lived until
+    ``since``."""
     _last: Seen | None = None
     _heard_at: float = 0.0
 
