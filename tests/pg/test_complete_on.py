@@ -177,7 +177,7 @@ async def test_a_transaction_left_open_holds_up_nobody_else(
         await until_async(lambda: cancelled(app, waiting))
         assert (await held.get()).state is State.RUNNING and await effects() == 0
         await opened[0].commit()
-        await held.wait(5)
+        await held.wait(30)
     assert await effects() == 1
     await opened[0].close()
 
