@@ -12,9 +12,10 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.config import Limits
 from leasehold.errors import ConfigError, shorten, storable, suggest, told, without_secrets
@@ -23,8 +24,7 @@ from leasehold.tuning import Tuning
 logger = logging.getLogger("leasehold")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     level: str
     """``info``, ``warning`` or ``error``."""
     meaning: str
@@ -236,8 +236,7 @@ CATALOGUE: dict[str, Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     kind: str
     fields: dict[str, Any]
     boot_at: float

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, get_overloads, is_typeddict
 
+import msgspec
+
 import leasehold
 import leasehold.app.sync
 import leasehold.testing
@@ -382,6 +384,12 @@ def fields_of(kind: Any) -> dict[str, tuple[Any, Any, str]]:
         here = {name for owner in _owners(kind) for name in owner.__annotations__}
         given = [each for each in dataclasses.fields(kind) if each.name in here]
         found = {each.name: (each.type, each.default, "") for each in given}
+    elif issubclass(kind, msgspec.Struct):
+        names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+        given = dict(zip(reversed(names), reversed(defaults), strict=False))
+        here = {n: text for owner in _owners(kind) for n, text in owner.__annotations__.items()}
+        for name in [name for name in names if name in here]:
+            found[name] = here[name], given.get(name, dataclasses.MISSING), ""
     for owner in reversed(_owners(kind)):
         for name, (annotation, text) in _told(owner).items():
             known, default, _ = found.get(name, (annotation, dataclasses.MISSING, ""))

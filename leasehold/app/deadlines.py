@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
 
 from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
@@ -22,8 +23,7 @@ OnBreach = AnyTask | str | None
 """The task, or its name, to enqueue on a breach."""
 
 
-@dataclass(frozen=True)
-class StandingDeadline:
+class StandingDeadline(Struct, frozen=True):
     """A deadline without a job, armed by ``app.deadline(...)`` in this process or another."""
 
     id: UUID

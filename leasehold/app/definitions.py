@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from typing import (
     Any,
     Concatenate,
@@ -16,6 +15,8 @@ from typing import (
     Unpack,
     overload,
 )
+
+from msgspec import Struct
 
 from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, suggest
@@ -202,8 +203,7 @@ class ScheduleGiven(StoredGiven, total=False):
     name: str | None
 
 
-@dataclass(frozen=True)
-class ScheduleOptions:
+class ScheduleOptions(Struct, frozen=True):
     """Those options, checked and with their defaults."""
 
     name: str | None

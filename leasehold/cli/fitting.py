@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 GAP = "  "
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """A heading, and a function that gives a row's value."""
 
     heading: str
@@ -24,8 +24,7 @@ class Column:
     differ. Commands accept the beginning of an id."""
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(Struct, frozen=True):
     """The lines of a table, and the headings of the columns that were left out."""
 
     heading: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -12,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import click
+from msgspec import Struct, structs
 
 from leasehold.cli.fitting import GAP, Column, fit
 
@@ -31,8 +31,8 @@ def show_json(value: Any, *, line: bool = False) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, Struct):
+        return structs.asdict(value)
     return str(value)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from msgspec import Struct, field
 
 from leasehold.cli.output import counted, heading, show_pairs, text
 from leasehold.errors import LeaseholdError
@@ -18,8 +18,7 @@ from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
 
 
-@dataclass(frozen=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """The figures, the problems and the notes."""
 
     figures: dict[str, Any] = field(default_factory=dict)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
+
+from msgspec import structs
 
 from leasehold.cli.fitting import Column
 from leasehold.errors import error_line
@@ -19,7 +20,7 @@ def as_row(record: Any) -> Row:
     """A record from the client as a row, with secrets masked."""
     from leasehold.model.masking import masked  # imported late: --help must be quick
 
-    row = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    row = structs.asdict(record)
     return row | {name: masked(row[name]) for name in ("payload", "result") if name in row}
 
 

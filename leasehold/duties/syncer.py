@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.errors import Conflict, Unavailable
 from leasehold.lease.guard import Guard
@@ -23,8 +24,7 @@ from leasehold.ports import ScheduleDefinition
 from leasehold.tuning import Tuning
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A schedule as the application's code defines it."""
 
     name: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from leasehold.errors import EmbeddedError
 
@@ -14,8 +15,7 @@ from leasehold.errors import EmbeddedError
 CANDIDATES = ("postgres", "nobody")
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """An unprivileged account under which root runs the server."""
 
     name: str

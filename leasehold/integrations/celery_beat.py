@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.errors import BadSchedule, LeaseholdError
 from leasehold.model.schedule import cron, every
@@ -19,8 +20,7 @@ from leasehold.model.schedule import cron, every
 _KNOWN_OPTIONS = {"queue"}
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """What was read."""
 
     code: str

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from copy import copy
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from leasehold import errors
 from leasehold.config import LOCK_PREFIX, Timings
@@ -24,8 +25,7 @@ Turn = Callable[[], AbstractAsyncContextManager[Store]]
 """Yields the store for one statement, when its turn comes."""
 
 
-@dataclass(frozen=True)
-class LeaseContext:
+class LeaseContext(Struct, frozen=True):
     """What all leases of a guard share."""
 
     env: Env

@@ -2,81 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from leasehold.errors import LeaseholdError
 from leasehold.ports import NodeIdentity, Signal
 
 
-class News:
+class News(Struct, frozen=True):
     """The base of all news."""
 
 
-@dataclass(frozen=True)
-class Joined(News):
+class Joined(News, frozen=True):
     """The node has a lease and may claim jobs under this identity."""
 
     identity: NodeIdentity
 
 
-@dataclass(frozen=True)
-class Refused(News):
+class Refused(News, frozen=True):
     """The server refused the node. Waiting does not help."""
 
     error: LeaseholdError
 
 
-@dataclass(frozen=True)
-class Renewed(News):
+class Renewed(News, frozen=True):
     """A renewal succeeded. ``deadline`` is the end of the lease, by the boot clock."""
 
     deadline: float
 
 
-@dataclass(frozen=True)
-class Fenced(News):
+class Fenced(News, frozen=True):
     """The lease is lost: stop claiming, and cancel the running jobs."""
 
     why: str
 
 
-class Answers(News):
+class Answers(News, frozen=True):
     """The database answers again, after the lease was lost: record what waits."""
 
 
-class GraceOver(News):
+class GraceOver(News, frozen=True):
     """The grace is over and a job still runs. A worker process exits. A web process continues
     under a new identity, and the old job can write nothing."""
 
 
-@dataclass(frozen=True)
-class Leadership(News):
+class Leadership(News, frozen=True):
     """The application's leadership was gained or lost."""
 
     gained: bool
 
 
-@dataclass(frozen=True)
-class Signalled(News):
+class Signalled(News, frozen=True):
     """Requests arrived: cancel a job, show a stack, or drain the process."""
 
     signals: tuple[Signal, ...]
 
 
-@dataclass(frozen=True)
-class Halted(News):
+class Halted(News, frozen=True):
     """An operator halted the claims of this node, or resumed them."""
 
     halted: bool
 
 
-class NodesChanged(News):
+class NodesChanged(News, frozen=True):
     """Another node became silent, started or ended."""
 
 
-class ClaimsUnknown(News):
+class ClaimsUnknown(News, frozen=True):
     """Jobs that waited in this node may still be its own in the database."""
 
 
-class FailedOver(News):
+class FailedOver(News, frozen=True):
     """Another server answers. It may lack the last commits of the previous one."""

@@ -10,9 +10,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
+
+from msgspec import Struct
 
 from leasehold import errors, own_tasks
 from leasehold.config import Settings
@@ -23,8 +24,7 @@ from leasehold.telemetry import Emit, Repeats
 from leasehold.tuning import Tuning
 
 
-@dataclass(frozen=True)
-class ServiceContext:
+class ServiceContext(Struct, frozen=True):
     """What all services of one node have in common."""
 
     settings: Settings

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 from uuid import UUID
 
+from msgspec import Struct
+
 from leasehold.config import Limits
 from leasehold.errors import BadDeadline, storable, suggest
 from leasehold.model.moments import Duration, in_seconds, is_number
@@ -162,8 +164,7 @@ class Callback:
         return {"task": self.task, **self.options}
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(Struct, frozen=True):
     """One promised time of a job, or of a deadline without a job."""
 
     callback: Callback

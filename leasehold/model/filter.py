@@ -6,10 +6,11 @@ Text becomes a value, and then parameters of fixed statements. It never becomes 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from string import hexdigits
 from typing import get_args
 from uuid import UUID
+
+from msgspec import Struct
 
 from leasehold.config import Limits
 from leasehold.errors import BadFilter, BadJob, storable, suggest
@@ -28,8 +29,7 @@ _WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=(1 << 128) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class JobFilter:
+class JobFilter(Struct, frozen=True):
     """The conditions that a job must meet. None and empty match any job."""
 
     state: str | None = None

@@ -11,15 +11,15 @@ The outer ``first`` is that of the current definition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.model.schedule import Spec
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """One definition's moments. ``first`` None: it has none. ``until`` None: it is current."""
 
     spec: Spec
@@ -34,8 +34,7 @@ class Stretch:
         return None if late else moment
 
 
-@dataclass(frozen=True)
-class Redefined:
+class Redefined(Struct, frozen=True):
     """The moments of all stretches together."""
 
     stretches: tuple[Stretch, ...]

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct, structs
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
@@ -273,8 +274,7 @@ def needed(known: str) -> tuple[str, int]:
 _read = msgspec.json.Decoder().decode
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """JSON in the database that Python cannot read: nested too deeply, or with a number of
     thousands of digits. :func:`encode` never writes such a value."""
 
@@ -335,8 +335,7 @@ class ClaimedJob(NamedTuple):
     """The version of the task that made the arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobLine:
+class JobLine(Struct, frozen=True):
     """A job as in the view ``leasehold.jobs``, without the columns that may be long."""
 
     id: UUID
@@ -361,12 +360,11 @@ class JobLine:
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tags", tuple(self.tags))
-        object.__setattr__(self, "state", State(self.state))
+        structs.force_setattr(self, "tags", tuple(self.tags))
+        structs.force_setattr(self, "state", State(self.state))
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord(JobLine):
+class JobRecord(JobLine, frozen=True):
     """A job as in the view ``leasehold.jobs``."""
 
     payload: Any = None

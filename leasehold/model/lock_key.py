@@ -8,8 +8,9 @@ A (class, object) pair stays a pair; its class may have a name.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.config import Limits, check_text
 from leasehold.errors import ConfigError
@@ -17,8 +18,7 @@ from leasehold.errors import ConfigError
 _MASK_32, _MASK_64 = (1 << 32) - 1, (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """What the database records, so that the key can be shown as a name."""
 
     kind: str
@@ -27,8 +27,7 @@ class Noted:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class LockKey:
+class LockKey(Struct, frozen=True):
     """Either ``key`` (64 bits, signed) or ``class_id`` and ``object_id`` (32 bits, signed)."""
 
     key: int | None

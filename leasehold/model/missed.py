@@ -16,10 +16,11 @@ schedule cost as much as an hour.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct
 
 from leasehold.errors import BadSchedule, suggest
 
@@ -66,8 +67,7 @@ def default_grace(moments: Moments) -> float:
     return min(LONGEST_DEFAULT_GRACE, (second - first).total_seconds() / 2)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What one call decided. In time order: ``jumped``, ``missed``, ``fires``.
 
     ``jumped`` is (first, last), both inclusive and both ticks: every tick from the first to the

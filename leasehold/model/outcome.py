@@ -6,6 +6,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
+
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, shorten, storable, told, words
 from leasehold.model.backoff import Backoff
@@ -15,15 +17,13 @@ from leasehold.model.states import State
 from leasehold.model.values import Values
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Struct, frozen=True):
     """The handler returned; ``result`` is JSON text, or None for no result."""
 
     result: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Struct, frozen=True):
     """The handler raised an error or timed out. Counts against ``max_attempts``."""
 
     error: str
@@ -57,20 +57,17 @@ class Discard:
     reason: str = "discarded by its handler"
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """This worker has no handler: hold the job back until a worker knows its task."""
 
     seconds: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """The worker stopped while the job ran. The attempt does not count, and the job is next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unable:
+class Unable(Struct, frozen=True):
     """This worker cannot start the handler's process or thread, record the start, or read the
     arguments. The handler has not begun, and the attempt does not count: this or another worker
     takes the job later."""
@@ -86,8 +83,7 @@ PLAIN = Complete()
 Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown | Stopped | Unable
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What the acker writes for an outcome."""
 
     state: State

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from leasehold.duties.syncer import Planned
 from leasehold.jobs.context import OnConnection
@@ -22,8 +23,7 @@ EXIT_DRAINED_ALONE = 177
 the others continue."""
 
 
-@dataclass(frozen=True)
-class NodePlan:
+class NodePlan(Struct, frozen=True):
     """What this process does."""
 
     version: str
@@ -40,8 +40,7 @@ class NodePlan:
     process."""
 
 
-@dataclass(frozen=True)
-class Tools:
+class Tools(Struct, frozen=True):
     """What the app provides to a node. ``users`` is the store for handlers' calls and for jobs with
     unique keys, because these may wait for a user's transaction. ``claims`` is for claims that
     take long. ``guard_store`` is called in the guard's loop, with the store's role."""

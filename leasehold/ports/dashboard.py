@@ -4,9 +4,10 @@ people read, are separate from the Store."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+from msgspec import Struct
 
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
@@ -82,8 +83,7 @@ class DashboardStore(Operations):
         """Return minutes from ``since``, the oldest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobPage:
+class JobPage(Struct, frozen=True):
     """One page of jobs. Long values are cut or left out."""
 
     rows: list[JobRecord]

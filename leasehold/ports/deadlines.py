@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from leasehold.model.deadline import Breach, DueLevel, Level
 from leasehold.ports.common import Now
@@ -12,8 +13,7 @@ from leasehold.ports.operation import Operations, Row, operation
 from leasehold.ports.rows import DeadlineView, UnhandledBreach
 
 
-@dataclass(frozen=True, slots=True)
-class Swept:
+class Swept(Struct, frozen=True):
     """What one sweep decided."""
 
     breaches: tuple[Breach, ...]

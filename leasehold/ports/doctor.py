@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
+
 from leasehold.config import Settings
 from leasehold.errors import LeaseholdError
 from leasehold.ports.rows import NodeView, TableView, TransactionView
@@ -43,8 +45,7 @@ class Gaps:
     """The longest time between two renewals, or since the last one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(Struct, frozen=True):
     """The source of the next tokens, and the highest one that the database has."""
 
     seen: int

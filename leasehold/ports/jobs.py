@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from leasehold.model.begins import Begins
 from leasehold.model.filter import JobFilter
@@ -44,16 +45,14 @@ class Completion(StrEnum):
     """Committed, or the job was taken away."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rescued:
+class Rescued(Struct, frozen=True):
     job: UUID
     dead: UUID
     blamed: bool
     quarantined: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True):
     count: int
     held_on: int
     """Due jobs whose task no live node knows."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from leasehold.model.lease import Seen
 from leasehold.ports.common import Now, Term
@@ -14,8 +15,7 @@ from leasehold.ports.operation import Operations, Row, count, operation, value
 from leasehold.ports.rows import DeathView
 
 
-@dataclass(frozen=True, slots=True)
-class NodeIdentity:
+class NodeIdentity(Struct, frozen=True):
     """What a process registers about itself."""
 
     id: UUID
@@ -70,8 +70,7 @@ class Heartbeat(NamedTuple):
     settled: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LockSeen:
+class LockSeen(Struct, frozen=True):
     """A lock as one read showed it."""
 
     seen: Seen

@@ -6,7 +6,7 @@
             '''Its meaning.'''
 
 The statement's parameters are those of the method, except ``timeout``, which limits the call, in
-seconds. Some become several: a record (a NamedTuple or a dataclass) is sent as its fields, and a
+seconds. Some become several: a record (a NamedTuple or a Struct) is sent as its fields, and a
 sequence of tuples as one array for each column.
 
 =====================================  ========================================================
@@ -15,7 +15,7 @@ sequence of tuples as one array for each column.
 ``claims: Sequence[tuple[UUID, int]]``  the arrays ``claims_1`` and ``claims_2``
 =====================================  ========================================================
 
-Dictionaries and sequences of dataclasses are sent as JSON. The return annotation decides what the
+Dictionaries and sequences of structs are sent as JSON. The return annotation decides what the
 rows become:
 
 ==================  ===========================================================================
@@ -36,12 +36,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import fields, is_dataclass
 from enum import EnumType
 from functools import cached_property, wraps
 from itertools import islice
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
 
 from leasehold.errors import QueryFailed
 
@@ -90,7 +91,7 @@ class Operation:
         found = {}
         for name in self._names:
             kind, many = self._hints[name], False
-            if get_origin(kind) is Sequence and not is_dataclass(get_args(kind)[0]):
+            if get_origin(kind) is Sequence and not _is_struct(get_args(kind)[0]):
                 kind, many = get_args(kind)[0], True
             if parts := _parts(kind):
                 found[name] = (list(parts), many)
@@ -195,15 +196,18 @@ def _parts(kind: Any) -> dict[str, Any]:
     """Return the fields of a record, or of a tuple by their numbers, with their types."""
     if get_origin(kind) is tuple and Ellipsis not in get_args(kind):
         return {str(number): inner for number, inner in enumerate(get_args(kind), 1)}
-    if is_dataclass(kind) or hasattr(kind, "_fields"):
-        names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
+    if names := getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None):
         hints = get_type_hints(kind)
         return {name: hints[name] for name in names}
     return {}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
 
 
 def _is_document(annotation: Any) -> bool:
     if annotation is dict or get_origin(annotation) is dict:
         return True
     parts = get_args(annotation)
-    return bool(parts) and (_is_document(parts[0]) or is_dataclass(parts[0]))
+    return bool(parts) and (_is_document(parts[0]) or _is_struct(parts[0]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.ports.common import Now
 from leasehold.ports.operation import Operations, operation, value
@@ -22,8 +23,7 @@ from leasehold.ports.rows import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """Counts for ``status``, each at most 10,000."""
 
     ready: int

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct, structs
 
 from leasehold.ports.common import Now, Term
 from leasehold.ports.operation import Operations, operation, value
 from leasehold.ports.rows import StoredSchedule
 
 
-@dataclass(frozen=True, slots=True)
-class DueSchedule:
+class DueSchedule(Struct, frozen=True):
     name: str
     spec: Any
     missed: str
@@ -33,8 +33,7 @@ class DueSchedule:
     """The last pause that ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """A definition to skip for as long as it does not change."""
 
     name: str
@@ -42,8 +41,7 @@ class LeftOut:
     missed: str
 
 
-@dataclass(frozen=True, slots=True)
-class TickDecision:
+class TickDecision(Struct, frozen=True):
     """One entry of the ledger."""
 
     at: datetime
@@ -54,8 +52,7 @@ class TickDecision:
     """The end of a stretch of missed moments that starts at ``at``."""
 
 
-@dataclass(frozen=True, slots=True)
-class TickPlan:
+class TickPlan(Struct, frozen=True):
     """A decision about some moments of one schedule."""
 
     name: str
@@ -69,8 +66,7 @@ class TickPlan:
     """The definition that was decided, as in DueSchedule. None: any."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleDefinition:
+class ScheduleDefinition(Struct, frozen=True):
     """A schedule as the code defines it."""
 
     name: str
@@ -86,11 +82,10 @@ class ScheduleDefinition:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as ``put_schedule`` takes it."""
-        return {**asdict(self), "next_at": self.next_at and self.next_at.isoformat()}
+        return {**structs.asdict(self), "next_at": self.next_at and self.next_at.isoformat()}
 
 
-@dataclass(frozen=True, slots=True)
-class Synced:
+class Synced(Struct, frozen=True):
     newest: bool
     """False: a newer release is alive, and its definitions stay."""
     kept: Sequence[str]

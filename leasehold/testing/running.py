@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from leasehold.app import App, Task
 from leasehold.duties.leading import Periodic, term_of
@@ -130,7 +132,7 @@ class _Passing:
         while not self.node.leads():  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(_LOOK_SECONDS)
         await self.node._loops["deadlines"].stop()
-        context = replace(self.node.context, env=self._env, store=store)
+        context = structs.replace(self.node.context, env=self._env, store=store)
         self._periodic = Periodic(context, self._term)
         if self._planned:
             definitions = [planned.definition(following) for planned in self._planned]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from leasehold.config import Timings
 from leasehold.ports.doctor import Examination
@@ -12,8 +12,7 @@ LADDER = (9.0, 10.0, 12.0, 15.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 300
 """Values to recommend, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     seconds: float
     """What to set: the current setting if it holds."""
     least: float

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
 from datetime import datetime
+
+from msgspec import Struct, field, structs
 
 from leasehold.config import DEAD_ROWS
 from leasehold.ports import (
@@ -22,8 +23,7 @@ from leasehold.ports import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Rows as the Store's operations return them. Ages come from the database's clock and are for
     people; the protocol never relies on them."""
 
@@ -63,7 +63,7 @@ class Facts:
         ids = {node.id for node in nodes}
         others = {row.worker_id for row in self.nodes if row.app not in apps}
         others |= {row.worker_id for row in self.died if row.app not in apps}
-        return replace(
+        return structs.replace(
             self,
             nodes=nodes,
             died=died,

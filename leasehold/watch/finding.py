@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from msgspec import Struct, structs
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One finding of the doctor or of another check."""
 
     kind: str
@@ -28,7 +27,7 @@ class Finding:
         return self.level != WRONG
 
     def as_json(self) -> dict[str, str]:
-        return asdict(self)
+        return structs.asdict(self)
 
 
 def quoted(name: str) -> str:

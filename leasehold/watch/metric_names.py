@@ -6,13 +6,12 @@ values: if you scrape several processes, take the maximum, never the sum.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Struct, frozen=True):
     meaning: str
     labels: tuple[str, ...] = ()
     kind: str = GAUGE

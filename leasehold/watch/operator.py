@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from leasehold import errors
 from leasehold.config import Settings, check_text
@@ -176,8 +177,8 @@ class Operator:
         """Without the finished jobs that the action cannot change, which would use up its limit."""
         parts = [wanted]
         if wanted.state is None and act in ("cancel", "discard"):
-            parts = [replace(wanted, unfinished=True)]
-            parts += [replace(wanted, state=State.QUARANTINED)] if act == "discard" else []
+            parts = [structs.replace(wanted, unfinished=True)]
+            parts += [structs.replace(wanted, state=State.QUARANTINED)] if act == "discard" else []
         found: list[UUID] = []
         more = False
         for part in parts:

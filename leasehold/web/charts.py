@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from markupsafe import Markup
+from msgspec import Struct
 
 from leasehold.web.words import full
 
@@ -72,8 +72,7 @@ def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: st
     return _svg("strip", width, height, f"The next 24 hours: {words}", parts)
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A stretch of one term in one lane."""
 
     first: datetime

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec import Struct
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -37,8 +37,7 @@ Who: TypeAlias = Callable[[Request], "str | None"]
 Refused: TypeAlias = Callable[[str], Awaitable[None]]
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """``login`` None: everybody who reaches the page may use it. ``hosts``: the names it is served
     under (None: any, which allows DNS rebinding)."""
 

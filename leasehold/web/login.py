@@ -14,6 +14,8 @@ import json
 from dataclasses import dataclass
 from functools import cache
 
+from msgspec import Struct
+
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.errors import ConfigError, storable
@@ -74,8 +76,7 @@ def _slow_key(secret: str) -> bytes:
     )
 
 
-@dataclass(frozen=True)
-class LoginSession:
+class LoginSession(Struct, frozen=True):
     who: str
     nonce: str
 

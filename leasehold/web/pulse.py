@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from leasehold import errors
 from leasehold.tuning import Tuning
@@ -22,8 +23,7 @@ UNDER_WSGI = "leasehold.wsgi"
 thread, or even a process."""
 
 
-@dataclass(frozen=True)
-class Beat:
+class Beat(Struct, frozen=True):
     facts: Facts | None = None
     found: list[Finding] = field(default_factory=list)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec import structs
 
 from leasehold.errors import BadPayload, QueryFailed, UniqueConflict
 from leasehold.model.job import BulkJob, JobRequest
@@ -310,7 +310,7 @@ async def test_a_job_that_a_stop_interrupted_is_the_next_one(world: World):
     first = await world.claimed()
     snoozed = await world.claimed()
     [third] = await world.enqueue()
-    await world.a.ack(snoozed, replace(SNOOZE, run_in=0.0))
+    await world.a.ack(snoozed, structs.replace(SNOOZE, run_in=0.0))
     await world.a.ack(first, Decision(State.SCHEDULED, counts=False, held_because="stopped"))
     await world.b.lead()
     assert (await world.b.stage())[0] == 2

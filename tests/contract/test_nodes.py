@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from leasehold.errors import QueryFailed
 from leasehold.ports import NodeSeen, Term
@@ -282,7 +282,7 @@ async def test_a_halted_node_hears_of_it_with_its_renewal_and_is_shown_to_work_n
 
 
 async def test_a_node_that_goes_on_under_another_identity_stays_halted(world: World):
-    world.c.identity = replace(identity(3), halted=True)
+    world.c.identity = structs.replace(identity(3), halted=True)
     await world.c.join()
     assert (await world.c.beat()).halted
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from leasehold.ports import TickDecision
 from tests.contract.test_deadlines import level
@@ -15,7 +15,7 @@ from tests.contract.world import ELECTION, T0, World, at, plan, planned
 
 
 def document(name: str = "mine", **other: Any) -> dict[str, Any]:
-    definition = asdict(planned(name, **other))
+    definition = structs.asdict(planned(name, **other))
     return {**definition, "next_at": definition["next_at"].isoformat()}
 
 
@@ -125,7 +125,7 @@ async def test_a_backfill_fires_each_moment_once_and_leaves_those_that_fired(wor
     gone = tuple(TickDecision(at(second), "missed") for second in (1, 2))
     decided = plan(T0, 3, name="mine", release=await release_of(world))
     await world.a.store.fire(
-        world.a.term, ELECTION, [replace(decided, ticks=(*gone, *decided.ticks))], world.now
+        world.a.term, ELECTION, [structs.replace(decided, ticks=(*gone, *decided.ticks))], world.now
     )
     assert [job.scheduled_for for job in await world.a.claim()] == [at(3)]
     assert await backfill(0, 1, 2) == [at(1), at(2)]
@@ -166,7 +166,9 @@ async def test_a_backfill_shortens_a_missed_stretch_that_begins_with_it(
     await world.a.lead()
     await put(world)
     missed = TickDecision(T0, "missed", until=at(5))
-    decided = replace(plan(None, 6, name="mine", release=await release_of(world)), ticks=(missed,))
+    decided = structs.replace(
+        plan(None, 6, name="mine", release=await release_of(world)), ticks=(missed,)
+    )
     await world.a.store.fire(world.a.term, ELECTION, [decided], world.now)
     moments = [at(second) for second in backfilled]
     jobs = [uuid4() for _ in moments]

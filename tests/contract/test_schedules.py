@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
+from msgspec import structs
 
 from leasehold.model.former import redefined
 from leasehold.model.outcome import COMPLETED, Decision
@@ -76,11 +76,11 @@ async def test_what_was_due_before_each_change_stays_due_until_it_is_decided(wor
     assert moments_of(due, 30) == [at(1), at(2), at(3), at(4), at(6), at(10), at(20), at(30)]
 
     await world.a.lead()
-    decided = replace(plan(None, 1, 2, 3, release="r3"), next_at=at(4))
+    decided = structs.replace(plan(None, 1, 2, 3, release="r3"), next_at=at(4))
     assert await store.fire(world.a.term, "default", [decided], at(7))
     [due] = await store.due_schedules("default", 10, at(7))
     assert moments_of(due, 10) == [at(4), at(6), at(10)]
-    decided = replace(plan(at(3), 4, 6, release="r3"), next_at=at(10))
+    decided = structs.replace(plan(at(3), 4, 6, release="r3"), next_at=at(10))
     assert await store.fire(world.a.term, "default", [decided], at(7))
     [due] = await store.due_schedules("default", 10, at(10))
     assert (due.next_at, due.former) == (at(10), None)
@@ -92,7 +92,7 @@ async def test_a_change_to_a_schedule_that_never_fires_keeps_what_was_due(world:
     [due] = await world.a.store.due_schedules("default", 10, world.now)
     assert moments_of(due, 5) == [at(0)]
     await world.a.lead()
-    decided = replace(plan(None, 0), next_at=None)
+    decided = structs.replace(plan(None, 0), next_at=None)
     assert await world.a.store.fire(world.a.term, "default", [decided], at(1))
     assert (await world.a.store.schedules(10))[0].next_at is None
     assert await world.a.store.due_schedules("default", 10, at(9)) == []
@@ -137,7 +137,9 @@ async def test_a_decision_about_an_earlier_definition_is_not_written(world: Worl
     decided = plan(None, 0, mark=due.mark)
     assert await store.fire(world.a.term, "default", [decided], at(1)) == []
     [due] = await store.due_schedules("default", 10, at(1))
-    assert await store.fire(world.a.term, "default", [replace(decided, mark=due.mark)], at(1))
+    assert await store.fire(
+        world.a.term, "default", [structs.replace(decided, mark=due.mark)], at(1)
+    )
 
 
 async def test_what_cannot_be_decided_is_left_out_until_its_definition_changes(world: World):
@@ -202,7 +204,7 @@ async def test_a_decision_on_another_schedule_writes_nothing(world: World, chang
     if change == "paused":
         assert await world.a.store.pause_schedule("default", "tick", True)
     else:
-        decided = replace(decided, **{change: "another"})
+        decided = structs.replace(decided, **{change: "another"})
     assert await world.a.store.fire(world.a.term, "default", [decided], at(0)) == []
 
 
@@ -210,7 +212,7 @@ async def test_missed_moments_are_recorded_and_make_no_job(world: World):
     await sync(world)
     await world.a.lead()
     missed = TickDecision(at(0), "missed", until=at(5))
-    decided = replace(plan(None, 6), ticks=(missed, TickDecision(at(6), "missed")))
+    decided = structs.replace(plan(None, 6), ticks=(missed, TickDecision(at(6), "missed")))
     written = await world.a.store.fire(world.a.term, "default", [decided], at(9))
     assert [state for _, _, state in written] == ["missed", "missed"]
     assert await world.a.claim() == []
@@ -246,7 +248,7 @@ async def test_the_ledger_says_what_became_of_each_job(world: World):
     told = [("waiting", False), ("running", True), ("waiting", False), ("discarded", True),
             ("completed", True)]  # fmt: skip
     assert await outcomes() == told
-    missed = replace(plan(at(4), 5), ticks=(TickDecision(at(5), "missed"),))
+    missed = structs.replace(plan(at(4), 5), ticks=(TickDecision(at(5), "missed"),))
     await store.fire(world.a.term, "default", [missed], at(9))
     assert await outcomes() == [("missed", False), *told]
 

@@ -116,7 +116,7 @@ def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(p
         demo = start_demo(procs, home, LEASEHOLD_DSN=dsn)
         demo.wait_for(FIRST_JOB, START_SECONDS)
         second = start_demo(procs, home, "--seconds", "5", LEASEHOLD_DSN=dsn)
-        assert second.wait(20) == 1
+        assert second.wait(60) == 1
         assert "another demo is using this database" in second.output
 
         page = httpx.get(demo.wait_for(r"The show: (http://\S+)")[1]).text
@@ -140,6 +140,6 @@ def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(p
 
 def test_a_report_that_cannot_be_written_is_told_before_the_run(procs, home):
     demo = start_demo(procs, home, "--seconds", "5", "--report", "/nowhere/demo.json")
-    assert demo.wait(20) == 1
+    assert demo.wait(60) == 1
     assert "the report cannot be written" in demo.output
     assert "Database" not in demo.output

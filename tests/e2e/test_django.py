@@ -44,7 +44,7 @@ for task in (tasks.add_user.job(name="ada"), tasks.count_in_process.job()):
     until(lambda: not sql(left), 30, f"all jobs: {sql(left)}")
     until(lambda: "tick" in [name for (name,) in sql("select name from leasehold.schedules")], 10)
     worker.kill(signal.SIGTERM)
-    assert worker.wait(20) == 0
+    assert worker.wait(60) == 0
     query = "select result, attempt from leasehold.jobs where task_name = 'count_in_process'"
     assert sql(query) == [(1, 1)], "the child was set up before it imported the tasks"
 

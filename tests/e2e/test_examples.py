@@ -36,7 +36,7 @@ class Example:
             "LEASEHOLD_DSN": dsn,
             "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
         }
-        self.start(*LEASEHOLD, "schema", "apply", name="schema").wait(20)
+        self.start(*LEASEHOLD, "schema", "apply", name="schema").wait(60)
 
     def start(self, *command: str, name: str, **env: str) -> Process:
         in_folder = ["env", "-C", str(self.folder), *command]
@@ -164,7 +164,7 @@ def test_the_workers_of_a_flask_application_run_its_reports_and_its_receipts(exa
     leaders = shop.start(
         *(sys.executable, "-m", "flask", "--app", "service", "leasehold", "leaders"), name="flask"
     )
-    assert leaders.wait(20) == 0 and "shop" in leaders.output
+    assert leaders.wait(60) == 0 and "shop" in leaders.output
 
 
 # -- asgi_uvicorn --------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Engine:
 
     def make_posts(self, count: int) -> None:
         code = f"import asyncio, posts; asyncio.run(posts.make({count}))"
-        assert self.example.python("-c", code, name="posts").wait(20) == 0
+        assert self.example.python("-c", code, name="posts").wait(60) == 0
 
     def service(self, release: str) -> Process:
         return self.example.start(
@@ -352,11 +352,11 @@ def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_disc
             assert job["attempt"] == 1 + job["crashes"]
 
     listed = queue.start(*LEASEHOLD, "jobs", "--state", "discarded", "--json", name="jobs")
-    assert listed.wait(20) == 0
+    assert listed.wait(60) == 0
     failed = {str(job["id"]) for job in jobs if job["state"] == "discarded"}
     assert {job["id"] for job in json.loads(listed.output)} == failed
     status = queue.start(*LEASEHOLD, "status", "--json", name="status")
-    assert status.wait(20) == 1, "the discarded payments are a problem"
+    assert status.wait(60) == 1, "the discarded payments are a problem"
     kinds = {problem["kind"] for problem in json.loads(status.output)["problems"]}
     assert "jobs_discarded" in kinds and kinds <= {"jobs_discarded", "jobs_failing", "node_died"}
 

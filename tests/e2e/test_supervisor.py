@@ -198,7 +198,7 @@ def test_a_stop_ends_the_children_in_good_order(
     database.wait_for_nodes(2)
     children = database.nodes()
     supervisor.kill(number)
-    assert supervisor.wait(20) == 0
+    assert supervisor.wait(60) == 0
     assert not any(alive(pid) for pid in children)
     assert not database.nodes()
     assert not database.events("node_certified"), "who leaves in good order needs no certificate"
@@ -211,7 +211,7 @@ def test_a_child_that_does_not_stop_is_killed_and_certified(
     leader = database.wait_for_nodes(2)
     os.kill(leader, signal.SIGSTOP)
     supervisor.kill(signal.SIGTERM)
-    assert supervisor.wait(20) == 1
+    assert supervisor.wait(60) == 1
     assert not alive(leader)
     assert not database.nodes()
     [event] = database.events("node_certified")
@@ -259,7 +259,7 @@ def test_a_worker_that_dies_at_once_is_started_again_ever_more_slowly(
 def test_an_application_that_cannot_be_loaded_is_said_once(procs: Processes, dsn: str) -> None:
     command = ("-m", "leasehold", "worker", "tests.e2e.apps.worker:ap", "--processes", "2")
     supervisor = procs.start(*command, env={"LEASEHOLD_DSN": dsn})
-    assert supervisor.wait(20) == 1
+    assert supervisor.wait(60) == 1
     assert supervisor.output.count("has no 'ap'") == 1, supervisor.output
 
 

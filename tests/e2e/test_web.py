@@ -287,7 +287,7 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     until(lambda: {e.release for e in blue.noted("tick")} == both, 60, "a tick in each release")
 
     green.process.kill(signal.SIGTERM)
-    assert green.process.wait(20) == 0
+    assert green.process.wait(60) == 0
     until(lambda: nightly()[1] == "blue", 10, "blue's definitions")
     assert nightly()[0] != of_green
     warmed = blue.noted("warm-done")

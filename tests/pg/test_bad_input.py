@@ -47,7 +47,7 @@ async def test_a_task_that_nobody_knows_waits_and_runs_when_a_worker_joins_that_
     async with app.node():
         record = await reaches(app, job, State.SCHEDULED)
         assert (record.held_because, record.attempt) == ("unknown_task", 0)
-        assert await (await known.enqueue()).wait(10) == 1  # the others go on
+        assert await (await known.enqueue()).wait(60) == 1  # the others go on
         assert await until_async(
             lambda: sql("select 1 from leasehold.events where kind = 'job_unknown'")
         )
@@ -159,7 +159,7 @@ async def test_a_limit_of_ones_own_counts_on_the_users_connection_as_well(
     async with wide.node():
         with psycopg.connect(migrated) as user:
             job = await wider.using(on=user).enqueue(a="x" * (2 << 20))
-        assert await job.wait(10) == 2 << 20
+        assert await job.wait(60) == 2 << 20
     await app.close()
     await wide.close()
 
@@ -186,7 +186,7 @@ async def test_unreadable_arguments_are_held_back_and_harm_no_neighbour(app: App
     good += [await work.enqueue() for _ in range(3)]
     async with app.node():
         for job_ in good:
-            assert await job_.wait(10) == 1
+            assert await job_.wait(60) == 1
         for unreadable in (*bad, job):
             record = await reaches(app, unreadable, State.SCHEDULED)
             assert "its arguments cannot be read" in record.last_error
@@ -269,7 +269,7 @@ async def test_errors_of_any_size_and_shape_are_kept(app: App) -> None:
         ):
             job = await work.enqueue(what=what)
             with pytest.raises(JobFailed):
-                await job.wait(10)
+                await job.wait(60)
             error = (await job.get()).last_error
             assert error and error.startswith(words) and len(error) <= 8000
 
@@ -287,7 +287,7 @@ async def test_a_reason_without_a_text_takes_no_slot(app: App) -> None:
         mute = await work.enqueue(n=0)
         record = await reaches(app, mute.id, State.DISCARDED)
         assert record.last_error == "(its str() raised LookupError)"
-        assert await (await work.enqueue(n=1)).wait(10) == 1
+        assert await (await work.enqueue(n=1)).wait(60) == 1
 
 
 async def test_a_job_that_ran_32767_times_keeps_no_other_from_being_claimed(

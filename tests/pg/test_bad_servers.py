@@ -168,7 +168,7 @@ async def test_a_read_only_server_is_refused_and_nothing_is_lost(
         owner.execute("set default_transaction_read_only = off")
         owner.execute(composed.SQL("alter database {} reset all").format(name))
     async with app.node():
-        assert await kept.wait(10) == 1
+        assert await kept.wait(60) == 1
     await app.close()
 
 

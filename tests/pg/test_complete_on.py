@@ -54,7 +54,7 @@ async def test_effect_and_completion_are_one_commit(
 
     async with app.node():
         job = await pay.enqueue()
-        assert await job.wait(10) == {"paid": [1, "☃"]}
+        assert await job.wait(60) == {"paid": [1, "☃"]}
     record = await job.get()
     assert (record.state, record.attempt, await effects()) == (State.COMPLETED, 2, 1)
     assert errors[0] is None and "was rolled back" in str(errors[1])
@@ -93,7 +93,7 @@ async def test_a_handler_in_a_thread_completes_in_its_transaction(
 
     async with app.node():
         job = await pay.enqueue()
-        assert await job.wait(10) == 2
+        assert await job.wait(60) == 2
     assert await effects() == 1
 
 
@@ -134,7 +134,7 @@ async def test_a_lost_claim_applies_nothing_even_if_the_handler_commits(
     async with app.node():
         job = await pay.enqueue()
         await until_async(lambda: "end" in lost)
-        await job.wait(10)
+        await job.wait(60)
         assert (await job.get()).attempt == 2
     assert [text for text in lost if "Roll back" in text] == lost[:2] and len(lost) == 3
     assert await effects() == 0
@@ -200,7 +200,7 @@ async def test_an_asserted_row_holds_up_nobody_else(app: App, migrated: str) -> 
     async def other() -> None: ...
 
     async with app.node():
-        assert await (await assert_.enqueue()).wait(10) == "done"
+        assert await (await assert_.enqueue()).wait(60) == "done"
 
 
 async def test_a_job_has_run_until_it_is_completed_not_until_its_transaction_began(
@@ -217,7 +217,7 @@ async def test_a_job_has_run_until_it_is_completed_not_until_its_transaction_beg
 
     async with app.node():
         job = await slow.enqueue()
-        await job.wait(10)
+        await job.wait(60)
     record = await job.get()
     assert record.completed_at is not None and record.completed_at > worked[0][0]
 
@@ -253,7 +253,7 @@ async def test_an_error_after_the_completion_was_rolled_back_is_the_reason(
     async with app.node():
         job = await raises.enqueue()
         with pytest.raises(JobFailed, match="no such customer"):
-            await job.wait(10)
+            await job.wait(60)
         for why, state in (("cancel", State.CANCELLED), ("discard", State.DISCARDED)):
             job = await gives_up.enqueue(why=why)
             await until_async(lambda job=job: finished(app, job))
@@ -271,7 +271,7 @@ async def test_an_error_after_the_commit_leaves_the_job_completed_and_is_an_even
         raise LookupError("too late")
 
     async with app.node():
-        assert await (await raises.enqueue()).wait(10) == 1
+        assert await (await raises.enqueue()).wait(60) == 1
         [(error,)] = await until_async(
             lambda: sql("select fields ->> 'error' from leasehold.events where kind = 'job_failed'")
         )

@@ -68,7 +68,7 @@ async def test_what_else_is_done_in_a_users_transaction_takes_any_text(
 
     async with app.node():
         job = await work.enqueue()
-        assert await job.wait(20) == {TEXT: TEXT}
+        assert await job.wait(60) == {TEXT: TEXT}
         async with app.lock(TEXT) as lock, await connect() as user:
             await lock.verify(user)
         async with await connect() as user:
@@ -104,7 +104,7 @@ async def test_odd_styles_of_the_users_session_change_nothing(app: App, migrated
         first = await keyed.using(on=user).enqueue(text)
     assert (await keyed.enqueue(text)).id == first.id  # the key is named as everywhere
     async with app.node():
-        assert await job.wait(20) == text
+        assert await job.wait(60) == text
 
 
 async def test_the_schema_is_the_same_whatever_the_sessions_that_make_it_are_set_to(

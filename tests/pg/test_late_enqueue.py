@@ -11,12 +11,12 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from msgspec import structs
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 
@@ -155,7 +155,7 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     session = await Session.open(impatient.settings, "work")
     pid = session.facts.backend_pid
     # as behind a pooler: nothing bounds the server's side of it
-    session.facts = replace(session.facts, pooled=True)
+    session.facts = structs.replace(session.facts, pooled=True)
     await session.connection.execute("set client_connection_check_interval = 0")
     await session.connection.execute("set statement_timeout = 0")
     of_bulk = [(job.int, request.options, request.payload, None) for job, request in jobs]

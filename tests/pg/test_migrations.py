@@ -153,4 +153,4 @@ async def test_a_newer_schema_that_an_older_program_can_use_is_used(app: App, sq
         return 1
 
     async with app.node():
-        assert await (await work.enqueue()).wait(10) == 1
+        assert await (await work.enqueue()).wait(60) == 1

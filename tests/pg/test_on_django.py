@@ -143,7 +143,7 @@ async def test_a_handler_completes_its_job_in_an_atomic_block(
         assert "rolled back" in record.last_error
         assert await sql("select n from effect") == []
         await app.retry(job.id)
-        assert await job.wait(10) == {"paid": True}
+        assert await job.wait(60) == {"paid": True}
     assert await sql("select n from effect") == [(1,)]
 
 

@@ -159,7 +159,7 @@ async def test_another_name_for_the_schema(dsn: str, direct_dsn: str) -> None:
         async with await psycopg.AsyncConnection.connect(direct_dsn) as user:
             job = await send.using(on=user).enqueue()
             await user.execute("""select night_work.enqueue('{"task": "send"}')""")
-        assert await job.wait(10) == 1
+        assert await job.wait(60) == 1
         await until_async(lambda: both_done(app))
         with pytest.raises(SchemaMissing):
             await wrong.jobs()

@@ -563,7 +563,7 @@ def test_without_a_server_the_embedded_one_is_used(procs: Processes) -> None:
     try:
         process = procs.start(code=code, env=env)
         process.wait_for(r"\[42\]", 30, count=2)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         procs.close()
         shutil.rmtree(home, ignore_errors=True)

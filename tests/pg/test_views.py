@@ -108,7 +108,7 @@ async def test_a_worker_has_one_name_in_every_view_and_log_line(
     caplog.set_level(logging.INFO, "leasehold")
     async with app.node():
         await until_async(lambda: sql("select 1 from leasehold.leaders where holder is not null"))
-        await (await work.enqueue()).wait(10)
+        await (await work.enqueue()).wait(60)
         [node] = await sql("select worker_id, host, pid, id from leasehold.nodes")
         [(holder,)] = await sql("select holder from leasehold.leaders")
     [done] = await sql("select worker_id, claim_token from leasehold.jobs")
@@ -143,7 +143,7 @@ async def test_a_finished_job_keeps_the_name_of_a_worker_that_has_left(app: App,
         return ctx.worker_id
 
     async with app.node():
-        name = await (await work.enqueue()).wait(10)
+        name = await (await work.enqueue()).wait(60)
     assert await sql("select worker_id from leasehold.jobs") == [(name,)]
     assert await sql("select * from leasehold.nodes") == []
 

@@ -55,7 +55,7 @@ def test_the_job_of_a_call_without_a_loop_waits_for_its_answers_there(app: App) 
 
     with BackgroundNode(app):
         one, two = app.sync.enqueue_many([add.job(1, 2), add.job(3, 4)])
-        assert (one.wait(20), two.wait(timeout=20)) == (3, 7)
+        assert (one.wait(60), two.wait(timeout=60)) == (3, 7)
         assert one.get().state == "completed" and not one.cancel()
     kept = app.sync.enqueue(add.using(unique="k").job(5, 6))
     same = app.sync.enqueue(add.using(unique="k").job(5, 6))
@@ -63,7 +63,7 @@ def test_the_job_of_a_call_without_a_loop_waits_for_its_answers_there(app: App) 
     assert kept == kept and kept != same and len({one, two, one}) == 2
     assert kept.cancel("no longer needed")
     with pytest.raises(JobCancelled, match="no longer needed"):
-        kept.wait(20)
+        kept.wait(60)
     app.sync.close()
 
 

@@ -51,7 +51,7 @@ class Hands:
     # -- handlers --------------------------------------------------------------------------------
     def hang(self, name: str) -> None:
         self.ran.append(name)
-        self.gate.wait(20)
+        self.gate.wait(60)
 
     def run(self, name: str) -> None:
         self.ran.append(name)

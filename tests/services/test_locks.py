@@ -327,7 +327,8 @@ async def test_the_locks_of_a_process_that_was_killed_are_free_after_its_lease(d
     lock = asks.lock("y")
     sure = asyncio.ensure_future(late.lock("z").try_acquire(sure=True))
     waiter = asyncio.ensure_future(waits())
-    await until_async(lock.try_acquire, W + 20)
+    # on a busy machine, one of its many statements may take too long
+    await until_async(lock.try_acquire, W + 20, ignoring=Unavailable)
     assert lock.token == 2 and await sure
     took = await waiter
     print(f"\nMEASURED the lock of a killed process is free after {took:.2f} s, W is {W:.2f} s")

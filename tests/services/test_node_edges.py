@@ -132,8 +132,8 @@ async def test_whatever_a_handler_raises_its_job_fails_and_its_slot_is_free(dsn:
         ):
             job = await task.enqueue()
             with pytest.raises(JobFailed, match=words):
-                await job.wait(timeout=10)
-        assert await (await fine.enqueue()).wait(timeout=10) == "fine"
+                await job.wait(timeout=60)
+        assert await (await fine.enqueue()).wait(timeout=60) == "fine"
     await app.close()
 
 

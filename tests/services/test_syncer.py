@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from leasehold.config import Settings
 from leasehold.duties.syncer import Planned, Syncer
@@ -50,7 +50,7 @@ async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(m
     assert await made.sql(names) == [("a",)]
 
     # between two heartbeats of ours
-    newer = replace(process.new_identity(), id=uuid4(), release="newer")
+    newer = structs.replace(process.new_identity(), id=uuid4(), release="newer")
     token = await process.store.register(newer, 9.0, None)
     moment = await process.store.database_now(None)
     definition = planned("b").definition(moment)

@@ -81,7 +81,7 @@ class PgBouncer:
         if self._process.poll() is None:
             self._process.send_signal(sig)
             try:
-                self._process.wait(10)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()

@@ -53,7 +53,7 @@ class Relay:
 
     def __enter__(self) -> Relay:
         self._thread.start()
-        assert self._up.wait(10), "the relay did not start"
+        assert self._up.wait(60), "the relay did not start"
         return self
 
     def __exit__(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from leasehold import errors
 from leasehold.lease.clock_watch import ClockWatch
@@ -52,13 +52,13 @@ WELL = Facts(NOW, CALM, [node()], [leader()], [schedule()], [])
 
 
 def wrong(**changes: Any) -> list[Finding]:
-    return problems(replace(WELL, **changes))
+    return problems(structs.replace(WELL, **changes))
 
 
 def test_events_of_a_node_that_has_left_belong_to_whoever_asks():
     gone = EVENT._replace(worker_id="h:1:gone", at=NOW)
     theirs = EVENT._replace(worker_id=NODE.worker_id, at=NOW)
-    facts = replace(WELL, nodes=[node(app="billing")], events=[gone, theirs])
+    facts = structs.replace(WELL, nodes=[node(app="billing")], events=[gone, theirs])
     assert facts.of_apps(["shop"]).events == [gone]
     assert facts.of_apps(["billing"]).events == [gone, theirs]
 
@@ -153,21 +153,22 @@ def test_what_another_version_wrote_in_its_info_is_survived(info):
 
 
 def test_jobs_held_back_for_an_unknown_task_are_named():
-    summary = replace(CALM, unknown=2, unknown_tasks=("shop.new", "shop.other"))
+    summary = structs.replace(CALM, unknown=2, unknown_tasks=("shop.new", "shop.other"))
     problem = only(wrong(summary=summary), "task_unknown")
     assert "shop.new, shop.other" in problem.sentence and "2 jobs" in problem.sentence
 
 
 def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():
     assert (
-        "1 job is" in only(wrong(summary=replace(CALM, quarantined=1)), "job_quarantined").sentence
+        "1 job is"
+        in only(wrong(summary=structs.replace(CALM, quarantined=1)), "job_quarantined").sentence
     )
-    many = only(wrong(summary=replace(CALM, quarantined=10_000)), "job_quarantined")
+    many = only(wrong(summary=structs.replace(CALM, quarantined=10_000)), "job_quarantined")
     assert "10,000 or more" in many.sentence
 
 
 def test_a_queue_that_no_live_node_works_is_named():
-    summary = replace(CALM, oldest={"default": 1.0, "mail": 1.0})
+    summary = structs.replace(CALM, oldest={"default": 1.0, "mail": 1.0})
     assert "'mail'" in only(wrong(summary=summary), "queue_unworked").sentence
     web = node(id="n2", executes=False, queues={"mail": 1})
     assert only(wrong(summary=summary, nodes=[node(), web]), "queue_unworked")
@@ -177,11 +178,11 @@ def test_a_queue_that_no_live_node_works_is_named():
 
 
 def test_a_queue_whose_oldest_job_waits_too_long_is_named():
-    assert wrong(summary=replace(CALM, oldest={"default": 59.0})) == []
-    late = replace(CALM, oldest={"default": 61.0})
+    assert wrong(summary=structs.replace(CALM, oldest={"default": 59.0})) == []
+    late = structs.replace(CALM, oldest={"default": 61.0})
     assert "'default'" in only(wrong(summary=late), "queue_overdue").sentence
     assert wrong(summary=late, overdue_seconds=90.0) == []
-    only(wrong(summary=replace(CALM, oldest={"mail": 3600.0})), "queue_unworked")
+    only(wrong(summary=structs.replace(CALM, oldest={"mail": 3600.0})), "queue_unworked")
 
 
 def failure(number: int, **changes: Any) -> EventView:
@@ -206,7 +207,7 @@ def test_live_nodes_of_different_versions_are_a_problem():
 def test_what_is_only_worth_knowing_comes_last():
     found = wrong(
         schedules=[schedule(paused=True)],
-        summary=replace(CALM, quarantined=1, oldest={"default": 100.0}),
+        summary=structs.replace(CALM, quarantined=1, oldest={"default": 100.0}),
     )
     assert [p.info for p in found] == [False, False, True]
 
@@ -316,7 +317,7 @@ def test_of_several_events_the_newest_of_each_subject_is_told():
 
 def test_breaches_and_the_clock_are_everybodys_business_also_when_one_application_is_asked_for():
     events = [event("deadline_breached", name="a")._replace(worker_id=None)]
-    found = problems(replace(WELL, events=events), ["shop"])
+    found = problems(structs.replace(WELL, events=events), ["shop"])
     assert [problem.kind for problem in found] == ["deadline_breached"]
 
 
@@ -326,10 +327,10 @@ def test_a_node_without_wake_ups_is_named_and_one_that_just_started_is_not():
 
 
 def test_a_typing_error_in_the_name_of_a_task_is_told() -> None:
-    summary = replace(WELL.summary, unknown=2, unknown_tasks=["shop.mial", "other"])
+    summary = structs.replace(WELL.summary, unknown=2, unknown_tasks=["shop.mial", "other"])
     problem = only(wrong(summary=summary, nodes=[node(tasks=("shop.mail",))]), "task_unknown")
     assert problem.sentence.endswith("task: shop.mial, other (Did you mean 'shop.mail'?)")
-    newer = replace(WELL.summary, unknown=2, unknown_tasks=["shop.mail (version 2)"])
+    newer = structs.replace(WELL.summary, unknown=2, unknown_tasks=["shop.mail (version 2)"])
     problem = only(wrong(summary=newer, nodes=[node(tasks=("shop.mail",))]), "task_unknown")
     assert problem.sentence.endswith("task: shop.mail (version 2)")
 
@@ -451,7 +452,7 @@ def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
         "Schedule 'nightly' of 'shop' fails: its last job was discarded 3 min ago: KeyError: 'x'"
     )
     assert problem.do.endswith("leasehold jobs retry j9")
-    kinds = {found.kind for found in problems(replace(WELL, failing=[row]), ["other"])}
+    kinds = {found.kind for found in problems(structs.replace(WELL, failing=[row]), ["other"])}
     assert "schedule_failing" not in kinds
 
 
@@ -481,7 +482,7 @@ def test_every_check_is_declared_in_full():
 
 
 def test_a_problem_for_tools_names_its_page_of_the_documentation():
-    (problem,) = wrong(summary=replace(CALM, quarantined=1))
+    (problem,) = wrong(summary=structs.replace(CALM, quarantined=1))
     assert problem.as_json()["docs"] == "reference/checks.md#job_quarantined"
 
 
@@ -500,7 +501,7 @@ def test_a_step_is_seen_and_a_slow_answer_is_none():
 
 
 def test_finished_jobs_without_a_day_are_a_note():
-    [found] = wrong(summary=replace(CALM, undated=NOW))
+    [found] = wrong(summary=structs.replace(CALM, undated=NOW))
     assert (found.kind, found.level) == ("days_missing", "note")
     assert f"since {NOW:%Y-%m-%d}" in found.sentence
 

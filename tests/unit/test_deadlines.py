@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from leasehold import App, Deadline
 from leasehold.errors import BadDeadline, BadJob, LeaseholdError, UnknownTask
@@ -190,4 +190,4 @@ def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: 
         not problem.info and says in problem.sentence and "'books' and 1 more" in problem.sentence
     )
     assert do in problem.do
-    assert not [p for p in problems(replace(facts, unhandled=[])) if "breach" in p.kind]
+    assert not [p for p in problems(structs.replace(facts, unhandled=[])) if "breach" in p.kind]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pytest
 from leasehold_lab.sim.store import SimStore
+from msgspec import Struct
 
 from leasehold.errors import QueryFailed
 from leasehold.ports import Store
@@ -24,8 +24,7 @@ class Point(NamedTuple):
     y: int
 
 
-@dataclass
-class Record:
+class Record(Struct):
     name: str
     more: dict[str, int]
 

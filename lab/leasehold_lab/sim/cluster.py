@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from leasehold import telemetry
 from leasehold.config import Retention, Settings
@@ -159,7 +161,9 @@ class Cluster:
             self.later(self.rng.random() * 2, process.start)
         if self.profile == "calm":
             last = self.processes[-1]
-            last.plan = replace(last.plan, release=NEW_IN, planned=self.work.planned(NEW_IN))
+            last.plan = structs.replace(
+                last.plan, release=NEW_IN, planned=self.work.planned(NEW_IN)
+            )
         clients = [
             asyncio.ensure_future(self.work.client(link, self.fault_seconds))
             for link in self.links[-CLIENTS:]

@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
+
+from msgspec import structs
 
 from leasehold.config import Settings
 from leasehold.env import Rng, seeded
@@ -116,7 +117,7 @@ class Process:
         self.link.wakeups.clear()
         if release:
             planned = self.work.planned(release)
-            self.plan = replace(self.plan, release=release, planned=planned)
+            self.plan = structs.replace(self.plan, release=release, planned=planned)
         work = Place(f"{self!r}-work", self)
         guard = Place(f"{self!r}-guard", self)
         self._places = [work, guard]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 from zlib import crc32
+
+from msgspec import structs
 
 from leasehold.errors import QueryFailed
 from leasehold.model.job import JobOptions
@@ -157,7 +158,7 @@ class SimSchedules(ScheduleStore):
         old = self.db.schedules.get((app, given.name))
         if old is None:
             self.db.schedules[app, given.name] = ScheduleRow(
-                app=app, release=release, updated_at=moment, **asdict(given)
+                app=app, release=release, updated_at=moment, **structs.asdict(given)
             )
             return True
         same = all(getattr(old, name) == getattr(given, name) for name in _COMPARED)

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import Struct, structs
+
 from leasehold.ports import NodeIdentity, Term
 
 _UNTOLD = {"record", "database_now", "due_schedules", "next_schedule", "observe_minutes"}
@@ -160,6 +162,8 @@ class Trace:
                 return self._list((self.short(item) for item in value), "[]")
         if is_dataclass(value) and not isinstance(value, type):
             return self._list((self.short(getattr(value, f.name)) for f in fields(value)), "()")
+        if isinstance(value, Struct):
+            return self._list((self.short(part) for part in structs.astuple(value)), "()")
         return str(value)
 
     def _list(self, words: Iterable[str], brackets: str) -> str:

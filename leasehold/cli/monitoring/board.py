@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold.watch.metric_names import METRICS
 
@@ -17,8 +18,7 @@ Query = tuple[str, str]
 """Query and legend."""
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(Struct, frozen=True):
     title: str
     queries: tuple[Query, ...]
     unit: str = "short"

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
+from msgspec import Struct
 from psycopg.types.json import set_json_loads
 
 from leasehold import errors
@@ -57,8 +57,7 @@ _OF_A_CALL = (*_DRIVERS, UnicodeEncodeError)
 """The errors of a call, including a parameter with half of a surrogate pair, which is not sent."""
 
 
-@dataclass(frozen=True)
-class ServerFacts:
+class ServerFacts(Struct, frozen=True):
     """What a new connection learns about the server."""
 
     backend_pid: int

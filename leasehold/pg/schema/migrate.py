@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
+
+from msgspec import Struct
 
 from leasehold import errors
 from leasehold.config import Settings
@@ -29,8 +30,7 @@ where n.nspname = %s and c.relname = 'migration'
 """
 
 
-@dataclass(frozen=True)
-class Migration:
+class Migration(Struct, frozen=True):
     number: int
     name: str
     min_known: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass
 from functools import partial
 from typing import Any
 
+from msgspec import Struct, structs
 from psycopg.types.json import Jsonb
 
 from leasehold.errors import Conflict, LeaseholdError
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
     """Convert what JSON lacks: records, times and ids."""
     if isinstance(value, Level):
         return value.as_json()
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+    return structs.asdict(value) if isinstance(value, Struct) else str(value)
 
 
 _dumps = partial(json.dumps, default=_plain)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from msgspec import structs
+
 from leasehold.config import ON_DEMAND_SECONDS, Settings
 from leasehold.errors import BadFilter
 from leasehold.model.filter import JobFilter
@@ -119,7 +121,7 @@ class PgReports(PgOperations, Reports):
 
 def _narrow(wanted: JobFilter) -> bool:
     """Return whether the filter can exclude an examined job."""
-    return replace(wanted, first=_FIRST, last=_LAST) != JobFilter()
+    return structs.replace(wanted, first=_FIRST, last=_LAST) != JobFilter()
 
 
 def _scan(wanted: JobFilter) -> int:

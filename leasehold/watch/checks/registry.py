@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
+
+from msgspec import Struct, field, structs
 
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
@@ -22,8 +23,7 @@ COUNT_CAP = 10_000
 """The summary's counts stop at this number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """A sentence with values for its check's hint, or with a level and a hint of its own."""
 
     sentence: str
@@ -40,8 +40,7 @@ Find = Callable[[Any], Iterator["str | Said"]]
 """Gets the :class:`Facts`, or the Examination if the check is examined."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     kind: str
     meaning: str
     """One sentence: when the check reports a problem."""
@@ -126,7 +125,7 @@ def judge(found: Examination) -> list[Finding]:
     ]
     if found.error is not None:
         problem = database_problem(found.error)
-        told.append(replace(problem, sentence=f"{problem.sentence} (midway)"))
+        told.append(structs.replace(problem, sentence=f"{problem.sentence} (midway)"))
     return told
 
 
@@ -137,7 +136,7 @@ def database_problem(error: errors.LeaseholdError) -> Finding:
     sentence = " ".join(what.split())
     chosen = one or CHECKS["error"]
     told = Said(sentence[:1].upper() + sentence[1:])
-    return replace(chosen.finding(told), do=error.do or chosen.hint)
+    return structs.replace(chosen.finding(told), do=error.do or chosen.hint)
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ class Proxy:
 
     def __enter__(self) -> Proxy:
         self._thread.start()
-        assert self._up.wait(10), "the proxy did not start"
+        assert self._up.wait(60), "the proxy did not start"
         return self
 
     def __exit__(

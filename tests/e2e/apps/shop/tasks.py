@@ -27,7 +27,7 @@ async def read_users() -> list[str]:
     async for user in get_user_model().objects.order_by("username").aiterator(chunk_size=1):
         names.append(user.username)
         job = await count_users.enqueue()
-        await job.wait(20)
+        await job.wait(60)
     return names
 
 
