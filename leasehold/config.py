@@ -57,6 +57,8 @@ DEAD_ROWS = 100_000
 """Vacuum does not keep up if a table has more dead rows than this, and more than live ones."""
 SLOT_TRANSACTIONS = 100_000
 """An unused replication slot is a problem if it is more than this many transactions old."""
+HIDDEN_TRANSACTIONS = 1_000_000
+"""A session that the login may not see blocks vacuum if its snapshot is older."""
 FULL_SHARE = 0.8
 """Few connections are left if this share of them is in use."""
 OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0

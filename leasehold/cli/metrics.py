@@ -21,17 +21,34 @@ def metrics(**_: Any) -> None:
     click.echo(ask(lambda app: Exposition(app).text()).decode(), nl=False)
 
 
+def _check_match(ctx: click.Context, option: click.Parameter, match: str) -> str:
+    from leasehold.cli import monitoring
+
+    if match and not monitoring.LABELS.fullmatch(match):
+        raise click.BadParameter(f"got {match!r}. Give labels as in PromQL: 'job=\"shop\"'")
+    return match
+
+
+_match = click.option(
+    "--match", default="", metavar="LABELS", callback=_check_match,
+    help="Only series with these labels, such as 'job=\"shop\"', if Prometheus scrapes several "
+    "databases.",
+)  # fmt: skip
+
+
 @metrics.command()
-def rules() -> None:
+@_match
+def rules(match: str) -> None:
     """Print alert rules for Prometheus, as YAML."""
     from leasehold.cli import monitoring
 
-    click.echo(monitoring.rules(), nl=False)
+    click.echo(monitoring.rules(match), nl=False)
 
 
 @metrics.command()
-def dashboard() -> None:
+@_match
+def dashboard(match: str) -> None:
     """Print a Grafana dashboard, as JSON to import."""
     from leasehold.cli.monitoring.board import board
 
-    click.echo(board())
+    click.echo(board(match))

@@ -83,9 +83,11 @@ class OperatorStore(Operations):
         """Return what blocks vacuum, the oldest snapshot first."""
 
     @operation("status/failures")
-    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> list[TaskFailures]:
-        """Return the tasks with failed attempts within that time. ``limit``: failed attempts that
-        are counted."""
+    async def failures(
+        self, outcome: str, seconds: float, now: Now, limit: int = 2000
+    ) -> list[TaskFailures]:
+        """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
+        that time. ``limit``: attempts that are counted."""
 
     # only a connection of its own may use the plan that reads job_done by a bitmap scan
     @operation("status/finished", answer=dict, aside=True)

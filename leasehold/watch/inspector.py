@@ -124,9 +124,12 @@ class Inspector:
 
     async def _failures(self, now: Now) -> list[TaskFailures]:
         """Failures by task. The history counts whole minutes; this adds what finished since."""
-        rows = await self._store.failures(TROUBLE_SECONDS, now)
-        newer = await self._store.finished(rows[0].counted_until) if rows else {}
-        return [row._replace(finished=row.finished + newer.get(row.task, 0)) for row in rows]
+        found = []
+        for outcome in ("discarded", "retryable"):
+            rows = await self._store.failures(outcome, TROUBLE_SECONDS, now)
+            newer = await self._store.finished(rows[0].counted_until) if rows else {}
+            found += [r._replace(finished=r.finished + newer.get(r.task, 0)) for r in rows]
+        return found
 
     async def problems(self) -> list[Finding]:
         """What is wrong now, in sentences; see :mod:`leasehold.watch.checks`."""

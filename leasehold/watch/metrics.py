@@ -175,7 +175,9 @@ def _summary(sheet: Sheet, facts: Facts) -> None:
 
 def _failures(sheet: Sheet, facts: Facts) -> None:
     for row in facts.failures:
-        sheet.put("leasehold_task_discarded", row.discarded, row.task)
-        sheet.put("leasehold_task_failed", row.failed, row.task)
+        if row.failed:
+            sheet.put("leasehold_task_failed", row.failed, row.task)
+        else:
+            sheet.put("leasehold_task_discarded", row.discarded, row.task)
     for app in {row.app for row in facts.nodes} | {row.app for row in facts.died}:
         sheet.put("leasehold_nodes_died", sum(row.app == app for row in facts.died), app)

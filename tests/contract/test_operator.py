@@ -175,16 +175,17 @@ async def test_failures_are_counted_by_task_with_the_newest_error(world: World):
     again = Decision(State.RETRYABLE, run_in=60.0, held_because="retryable", error="KeyError: 1")
     await world.a.ack(failed, again)
     await world.a.ack(await world.claimed(task="third"))
-    send, other = await store.failures(600.0, at(5))
+    [send] = await store.failures("discarded", 600.0, at(5))
+    [other] = await store.failures("retryable", 600.0, at(5), 1)
     assert (send.task, send.discarded, send.failed) == ("send", 3, 0)
     assert send.error.startswith("ValueError: ")
     assert (other.task, other.discarded, other.failed) == ("other", 0, 1)
     assert other.error == "KeyError: 1"
     assert await store.finished(send.counted_until) == {"send": 4, "third": 1}
     assert await store.retry(job.id, at(5)) == "finished"
-    [send] = [row for row in await store.failures(600.0, at(5)) if row.task == "send"]
+    [send] = await store.failures("discarded", 600.0, at(5))
     assert send.discarded == 2, "one was run again"
-    assert await store.failures(600.0, at(601)) == []
+    assert await store.failures("discarded", 600.0, at(601)) == []
 
 
 async def test_finished_jobs_are_counted_once_whether_the_history_has_them_or_not(world: World):
@@ -196,7 +197,7 @@ async def test_finished_jobs_are_counted_once_whether_the_history_has_them_or_no
     await world.a.ack(await world.claimed(task="send"))
     job = await world.claimed(task="send")
     await world.a.ack(job, Decision(State.DISCARDED, error="no"))
-    [row] = await store.failures(600.0, at(95))
+    [row] = await store.failures("discarded", 600.0, at(95))
     assert (row.discarded, row.finished) == (1, 4)
     assert row.counted_until == at(60)
     assert await store.finished(row.counted_until) == {"send": 2}

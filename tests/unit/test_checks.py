@@ -75,6 +75,8 @@ def test_nothing_is_wrong_with_a_healthy_application():
 
 def test_no_node_at_all_is_one_problem_and_not_one_for_each_missing_thing():
     only(wrong(nodes=[], leaders=[leader(node=None)]), "no_live_node")
+    lock_only = node(app="", executes=False, queues={})
+    only(wrong(nodes=[lock_only], leaders=[leader(node=None)]), "no_live_node")
 
 
 def test_a_node_older_than_its_lease_is_named_and_does_not_count_as_alive():
@@ -380,6 +382,10 @@ def test_a_slot_that_nobody_uses_is_a_problem_once_it_is_old():
     changes: dict[str, Any] = {"pid": "old", "what": "replication slot", "open_seconds": None}
     slot = TRANSACTION._replace(**changes, state="inactive")
     assert "pg_drop_replication_slot('old')" in only(wrong(transactions=[slot]), "xmin_pinned").do
+    hidden = slot._replace(what="transaction", pid="77", role="reports", state=None)
+    assert wrong(transactions=[hidden]) == []
+    older = hidden._replace(xmin_age=1_000_001)
+    assert "reports (77)" in only(wrong(transactions=[older]), "xmin_pinned").sentence
     assert wrong(transactions=[slot._replace(xmin_age=100_000)]) == []
     assert wrong(transactions=[slot._replace(state="active")]) == []
 

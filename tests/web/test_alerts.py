@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from leasehold.cli.monitoring import alert_name, rules
-from leasehold.cli.monitoring.board import queries
+from leasehold.cli.monitoring.board import board, queries
 from leasehold.cli.root import root
 from leasehold.watch.checks import CHECKS, KINDS
 from leasehold.watch.finding import NOTE
@@ -38,6 +38,7 @@ class Case:
 
 
 UP = {"leasehold_up": "1x60"}
+NODES = 'leasehold_nodes{app="app",version="1"}'
 
 
 def event(kind: str) -> Case:
@@ -50,10 +51,6 @@ def problem(kind: str, after: str) -> Case:
     return Case({series: "1x120"}, {series: "0x120"}, "70m" if after == "1h" else "10m")
 
 
-def gauge(series: str, bad: str, well: str) -> Case:
-    return Case({series: f"{bad}x60"}, {series: f"{well}x60"})
-
-
 def grows(series: str, bad: str, well: str) -> Case:
     """By so much a minute."""
     return Case({series: f"0+{bad}x60"}, {series: f"0+{well}x60"}, "30m")
@@ -62,7 +59,19 @@ def grows(series: str, bad: str, well: str) -> Case:
 CASES: dict[str, list[Case]] = {
     "LeaseholdDown": [Case({"leasehold_nodes": "1x60"}, UP)],
     "LeaseholdLeaderless": [
-        grows('leasehold_lease_leaderless_seconds_total{name="app"}', "10", "1")
+        Case(
+            {'leasehold_lease_leaderless_seconds_total{name="app"}': "0+10x60", NODES: "2x60"},
+            {'leasehold_lease_leaderless_seconds_total{name="app"}': "0+1x60", NODES: "2x60"},
+            "30m",
+        ),
+        Case(
+            {'leasehold_lease_leaderless_seconds_total{name="app"}': "0+10x60", NODES: "2x60"},
+            {
+                'leasehold_lease_leaderless_seconds_total{name="leader:old"}': "0+60x60",
+                NODES: "2x60",
+            },
+            "30m",
+        ),
     ],
     "LeaseholdLeaderChangesOften": [
         grows('leasehold_lease_expired_total{name="app"}', "1", "0.1"),
@@ -73,8 +82,6 @@ CASES: dict[str, list[Case]] = {
     ],
     "LeaseholdContention": [
         grows('leasehold_lease_contended_total{name="app"}', "5", "1"),
-        gauge("leasehold_locks_oldest_wait_seconds", "400", "20"),
-        gauge("leasehold_advisory_locks_oldest_wait_seconds", "400", "20"),
     ],
     "LeaseholdRefusedAcks": [event("ack_refused")],
     **{
@@ -145,6 +152,23 @@ def test_every_rule_fires_when_it_must_and_is_silent_when_all_is_well(tmp_path: 
     }
     (tmp_path / "test.json").write_text(json.dumps(whole))
     assert "SUCCESS" in promtool("test", "rules", str(tmp_path / "test.json"))
+
+
+@needs_promtool
+def test_rules_and_dashboard_for_one_of_several_databases_select_its_series(tmp_path: Path):
+    match = 'job="shop",env=~"live.*"'
+    file = tmp_path / "rules.yml"
+    file.write_text(rules(match))
+    assert f"{len(CASES)} rules found" in promtool("check", "rules", str(file))
+    panels = json.loads(board(match))["panels"]
+    shown = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    rule_lines = [line for line in rules(match).splitlines() if "(leasehold_" in line]
+    assert len(rule_lines) >= len(CASES)
+    for expression in [*rule_lines, *shown]:
+        assert expression.count(match) == len(_NAME.findall(expression)) > 0
+    for wrong in ("shop", 'job="shop', "{}", 'job="a" job="b"'):
+        printed = CliRunner().invoke(root, ["metrics", "rules", "--match", wrong])
+        assert printed.exit_code == 2 and "as in PromQL" in printed.output
 
 
 _NAME = re.compile(r"leasehold_[a-z_]+")

@@ -112,14 +112,16 @@ class SimOperators(OperatorStore):
             oldest=oldest,
         )
 
-    async def failures(self, seconds: float, now: Now, limit: int = 2000) -> list[TaskFailures]:
+    async def failures(
+        self, outcome: str, seconds: float, now: Now, limit: int = 2000
+    ) -> list[TaskFailures]:
         db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
         found: dict[str, dict[str, Any]] = {}
         tries = sorted(db.attempts.items(), key=lambda item: item[1].ended_at, reverse=True)
         for (job, _), tried in tries:
             done = db.done.get(job)
             row = db.jobs.get(job) or (done.job if done else None)
-            if row is None or tried.ended_at <= since or tried.outcome not in _FAILED:
+            if row is None or tried.ended_at <= since or tried.outcome != outcome:
                 continue
             counts = {"task": row.task, "discarded": 0, "failed": 0, "error": tried.error}
             counts = found.setdefault(row.task, counts)

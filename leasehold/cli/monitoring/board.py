@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from zlib import crc32
 
 from msgspec import Struct
 
+from leasehold.cli.monitoring import matching
 from leasehold.watch.metric_names import METRICS
 
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -204,8 +206,9 @@ def queries() -> list[str]:
     return [query for panels in ROWS.values() for panel in panels for query, _ in panel.queries]
 
 
-def board() -> str:
-    """The dashboard's JSON. Grafana asks for the data source on import."""
+def board(match: str = "") -> str:
+    """The dashboard's JSON. Grafana asks for the data source on import. ``match``: labels of the
+    series to show."""
     panels: list[dict[str, Any]] = []
     y = 0
     for title, row in ROWS.items():
@@ -218,15 +221,18 @@ def board() -> str:
         for panel in row:
             if x + panel.width > _COLUMNS:
                 x, y = 0, y + height
-            panels.append(_as_json(panel, len(panels) + 1, x, y, height))
+            panels.append(_as_json(panel, match, len(panels) + 1, x, y, height))
             x += panel.width
         y += height
     source = {
         "name": "source", "type": "datasource", "query": "prometheus", "label": "Data source",
         "current": {}, "hide": 0,
     }  # fmt: skip
+    named = {"title": "leasehold", "uid": "leasehold"}
+    if match:  # beside those of other databases
+        named = {"title": f"leasehold {match}", "uid": f"leasehold-{crc32(match.encode()):x}"}
     whole = {
-        "title": "leasehold", "uid": "leasehold", "tags": ["leasehold", "postgres"],
+        **named, "tags": ["leasehold", "postgres"],
         "schemaVersion": 39, "version": 1, "editable": True, "refresh": "10s", "timezone": "",
         "time": {"from": "now-1h", "to": "now"}, "templating": {"list": [source]},
         "annotations": {"list": []}, "panels": panels,
@@ -234,7 +240,7 @@ def board() -> str:
     return json.dumps(whole, indent=1)
 
 
-def _as_json(panel: Panel, number: int, x: int, y: int, height: int) -> dict[str, Any]:
+def _as_json(panel: Panel, match: str, number: int, x: int, y: int, height: int) -> dict[str, Any]:
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
     custom: dict[str, Any] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never"}
     if panel.alarm is not None:
@@ -262,7 +268,7 @@ def _as_json(panel: Panel, number: int, x: int, y: int, height: int) -> dict[str
         if graph
         else {"textMode": "value_and_name", "colorMode": "value", "reduceOptions": {}},
         "targets": [
-            {"refId": chr(ord("A") + i), "expr": query, "legendFormat": legend,
+            {"refId": chr(ord("A") + i), "expr": matching(query, match), "legendFormat": legend,
              "datasource": _SOURCE, "instant": not graph}
             for i, (query, legend) in enumerate(panel.queries)
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leasehold import errors
-from leasehold.config import DEAF_SECONDS, SLOT_TRANSACTIONS
+from leasehold.config import DEAF_SECONDS, HIDDEN_TRANSACTIONS, SLOT_TRANSACTIONS
 from leasehold.errors import shorten
 from leasehold.model.moments import duration
 from leasehold.ports import EventView
@@ -91,7 +91,8 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "A transaction has been open for longer than pin_seconds (300 by default), or a replication "
-    "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow.",
+    "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow. A session that "
+    f"this login may not see is judged by its age of {HIDDEN_TRANSACTIONS:,} transactions.",
     "End the transaction, or drop the replication slot",
     page="database", shared=True, doctor=True,
 )  # fmt: skip
@@ -108,12 +109,19 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
             do=end if row.what == "transaction" else f"rollback prepared '{row.pid}'",
         )
     for row in facts.transactions:
+        old = f"{row.xmin_age:,} transactions old{grow}"
         unused = row.what == "replication slot" and row.state == "inactive"
         if unused and row.xmin_age > SLOT_TRANSACTIONS:
             yield Said(
-                f"The replication slot {row.pid} is not in use and {row.xmin_age:,} transactions "
-                f"old{grow}",
+                f"The replication slot {row.pid} is not in use and {old}",
                 do=f"If nobody needs it: select pg_drop_replication_slot('{row.pid}')",
+            )
+        hidden = row.what == "transaction" and row.open_seconds is None
+        if hidden and row.xmin_age > HIDDEN_TRANSACTIONS:
+            yield Said(
+                f"The snapshot of a session of {row.role or 'a standby'} ({row.pid}) is {old}",
+                do="This login may not see the session. As a superuser: "
+                f"select pg_terminate_backend({row.pid})",
             )
 
 

@@ -405,6 +405,7 @@ create table leasehold.attempt (
     primary key (job_id, claim_token)
 );
 create index attempt_ended on leasehold.attempt (ended_at);
+create index attempt_outcome on leasehold.attempt (outcome, ended_at);
 
 -- Unique keys have a table of their own, because a job's row moves to job_done.
 create table leasehold.job_key (

@@ -1,14 +1,15 @@
--- Of each task with failed attempts within "seconds": how many jobs were discarded and were not run again since, how
--- many attempts failed and will be retried, how many jobs finished in the history's minutes, up to when these reach, and
--- the newest error. Only the newest "limit" failures are counted, and finished jobs only as far back as those reach.
+-- Of each task with attempts of that outcome within "seconds": how many jobs were discarded and were not run again
+-- since, how many attempts failed and will be retried, how many jobs finished in the history's minutes, up to when these
+-- reach, and the newest error. Only the newest "limit" attempts are counted, and finished jobs only as far back as those
+-- reach. So the retries of one task cannot hide that another one's jobs are discarded.
 -- locks: none
--- index: attempt_ended (in order), job_pkey, job_done_pkey, history_pkey (in order)
+-- index: attempt_outcome (in order), job_pkey, job_done_pkey, history_pkey (in order)
 with clock as materialized (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), bad as materialized (
     select a.job_id, a.outcome, a.ended_at, a.error from leasehold.attempt a
-    where a.ended_at > (select at from clock) - make_interval(secs => %(seconds)s)
-      and a.outcome in ('retryable', 'discarded')
+    where a.outcome = %(outcome)s
+      and a.ended_at > (select at from clock) - make_interval(secs => %(seconds)s)
     order by a.ended_at desc limit %(limit)s
 ), span as materialized (
     select case when count(*) >= %(limit)s then min(ended_at)

@@ -1,5 +1,6 @@
 -- What blocks vacuum: transactions, prepared ones and replication slots, the oldest snapshot first. Quoted text is
--- removed from their queries. PostgreSQL shows other roles' sessions only to members of pg_read_all_stats.
+-- removed from their queries. Of other roles' sessions, PostgreSQL shows the age but neither kind, state nor start to those
+-- who are no members of pg_read_all_stats. A standby that reports its queries has no database.
 -- locks: none
 -- index: none
 select * from (
@@ -9,8 +10,9 @@ select * from (
            greatest(age(a.backend_xmin), age(a.backend_xid))::bigint as xmin_age,
            left(regexp_replace(a.query, '''[^'']*(''|$)', '''…''', 'g'), 200)
     from pg_stat_activity a
-    where a.datname = current_database() and a.pid <> pg_backend_pid()
-      and a.backend_type in ('client backend', 'walsender') and coalesce(a.backend_xmin, a.backend_xid) is not null
+    where (a.datname = current_database() or a.datname is null) and a.pid <> pg_backend_pid()
+      and coalesce(a.backend_type, '') in ('client backend', 'walsender', '')
+      and coalesce(a.backend_xmin, a.backend_xid) is not null
     union all
     select p.gid, 'prepared transaction', p.owner::text, '', '', 'prepared',
            extract(epoch from coalesce(%(now)s::timestamptz, clock_timestamp()) - p.prepared)::float8,
