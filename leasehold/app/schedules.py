@@ -63,6 +63,7 @@ class StoredSchedules:
         never fires, and for what ``App.periodic`` refuses; BadJob, BadDeadline, BadPayload,
         ConfigError, UnknownTask, Unavailable.
         """
+        check_text("a schedule's name", name, self._app.settings.limits.text_chars)
         if name in self._in_code:
             raise code_defines(name)
         spec = spec_of(cron, every, at, timezone, anchor)

@@ -22,7 +22,7 @@ _FORWARDED = tuple(
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)  # Windows has only two of them
 )
-_HARMLESS = {getattr(signal, name, None) for name in ("SIGUSR1", "SIGUSR2")}
+_ENDING = {getattr(signal, name, None) for name in ("SIGTERM", "SIGINT", "SIGQUIT")}
 
 
 class Runner:
@@ -35,15 +35,19 @@ class Runner:
         self._grace = grace
         self._process: Process | None = None
         self._signal: int | None = None
-        self._signalled_at = float("-inf")
-        """When the command was sent a signal that may end it, by the loop's clock."""
+        self._told_to_end = False
+        self._hung_up_at = float("-inf")
+        """When the command was sent SIGHUP, which means "reload" to many, by the loop's clock."""
 
     async def run(self, wait: float | None, loser: int) -> int:
         """Run the command and return its exit status, or ``loser`` if another process has the
         lock."""
+        from leasehold.cli.work.supervisor import adopt_orphans
+
         me = asyncio.current_task()
         assert me
         loop = asyncio.get_running_loop()
+        adopt_orphans()  # else what the command leaves dead might stay a zombie of its group
         for number in _FORWARDED:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._on_signal, number, me)
@@ -64,8 +68,9 @@ class Runner:
 
     def _on_signal(self, number: int, me: asyncio.Task[Any]) -> None:
         if self._process is not None:
-            if number not in _HARMLESS:
-                self._signalled_at = asyncio.get_running_loop().time()
+            self._told_to_end |= number in _ENDING
+            if number == getattr(signal, "SIGHUP", None):
+                self._hung_up_at = asyncio.get_running_loop().time()
             _send(self._process, number)
         elif self._signal is None:
             self._signal = number
@@ -131,7 +136,7 @@ class Runner:
         """If the command obeyed a signal, what it has started may obey later. The lock is kept for
         as long."""
         clock = asyncio.get_running_loop().time
-        if clock() - self._signalled_at > self._grace:
+        if not self._told_to_end and clock() - self._hung_up_at > self._grace:
             return
         give_up_at = clock() + self._grace
         while _group_lives(process.pid) and lock.held and clock() < give_up_at:  # noqa: ASYNC110
@@ -152,7 +157,7 @@ class Runner:
 def _group_lives(group: int) -> bool:
     from leasehold.cli.work.supervisor import group_exists
 
-    with suppress(ChildProcessError):  # as process 1 of a container, we reap orphans
+    with suppress(ChildProcessError):  # orphans come to us
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
     return group_exists(group)

@@ -261,10 +261,12 @@ def adopt(
     count from today (as they do without a ``start_date``), and a ``next_run_time``.
     """
     jobs = scheduler.get_jobs()
-    today = app.env.wall_now().astimezone().date()
+    now = app.env.wall_now()
+    today = now.astimezone().date()
     for job in jobs:
         check_adoptable(job, today)
-        if scheduler.state == STATE_STOPPED and getattr(job, "next_run_time", None):
+        given = getattr(job, "next_run_time", None)
+        if scheduler.state == STATE_STOPPED and given and not _of_trigger(given, job, now):
             raise ConfigError(
                 "a next_run_time of its own differs between processes",
                 got=f"{job.id}: {job.next_run_time}",
@@ -284,6 +286,11 @@ def adopt(
             job.modify(trigger=trigger) if paused else job.reschedule(trigger)
         names.append(name)
     return names
+
+
+def _of_trigger(given: datetime, job: Any, now: datetime) -> bool:
+    """Is it the moment that the trigger gives, as after ``reschedule_job`` before the start?"""
+    return bool(given == job.trigger.get_next_fire_time(None, now.astimezone(given.tzinfo)))
 
 
 def _handler(job: Any) -> Callable[..., Any]:
@@ -310,16 +317,8 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
         self._prefix = prefix
 
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
-        late = min(job.misfire_grace_time or Tuning.run_key_seconds, Tuning.run_key_seconds)
-        now = self._app.env.wall_now()
-        events, due = [], []
-        for at in run_times:
-            if now - at > timedelta(seconds=late):
-                events.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job._jobstore_alias, at))
-            else:
-                due.append(at)
         loop = self._app.sync.background()
-        work = asyncio.run_coroutine_threadsafe(self._enqueue(job, due, events), loop)
+        work = asyncio.run_coroutine_threadsafe(self._enqueue(job, run_times), loop)
         work.add_done_callback(partial(self._done, job.id))
 
     def _done(self, job: str, work: Any) -> None:
@@ -329,12 +328,17 @@ class _Enqueues(BaseExecutor):  # type: ignore[misc]
         else:
             self._run_job_success(job, work.result())
 
-    async def _enqueue(self, job: Any, due: list[datetime], events: list[Any]) -> list[Any]:
+    async def _enqueue(self, job: Any, run_times: list[datetime]) -> list[Any]:
         task = self._app.registry.find(f"{self._prefix}/{job.id}")
         assert task
-        for at in due:
+        late = min(job.misfire_grace_time or Tuning.run_key_seconds, Tuning.run_key_seconds)
+        events = []
+        for at in run_times:
+            if self._app.env.wall_now() - at > timedelta(seconds=late):
+                events.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job._jobstore_alias, at))
+                continue
             key = f"{self._prefix}/{job.id}@{at.astimezone(UTC).isoformat()}"
-            given = {"unique": key, "unique_for": Tuning.run_key_seconds}
+            given = {"unique": key, "unique_for": Tuning.run_key_seconds + Tuning.run_try_seconds}
             request = task.job(options=task.with_options(task.job_options, given))
             await self._try(request)
             events.append(JobExecutionEvent(EVENT_JOB_EXECUTED, job.id, job._jobstore_alias, at))

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
-from apscheduler.triggers.combining import BaseCombiningTrigger, OrTrigger
+from apscheduler.triggers.combining import AndTrigger, BaseCombiningTrigger, OrTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
@@ -70,9 +70,11 @@ def first_from(trigger: Any, due: datetime, moment: datetime) -> datetime | None
     if isinstance(trigger, OrTrigger):
         parts = (first_from(part, due, moment) for part in trigger.triggers)
         return min((first for first in parts if first), default=None)
-    following: datetime | None = trigger.get_next_fire_time(None, at)
-    if following is not None and following < at:  # some count from their start
-        following = due
+    following: datetime | None = due
+    if not isinstance(trigger, AndTrigger):  # which, without a moment before, may search for ever
+        following = trigger.get_next_fire_time(None, at)
+        if following is not None and following < at:  # some count from their start
+            following = due
     while following is not None and following < at:
         following = trigger.get_next_fire_time(following, at)
     return following

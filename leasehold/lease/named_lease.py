@@ -48,13 +48,16 @@ class NamedLease:
         self._turn = turn
         self._told_of: int | None = None
         """The last term whose loss was reported."""
+        self._watch = Watch()
+        """It outlives a fenced identity: while nobody is heard of, nobody may have led."""
         self.start_anew()
 
     def start_anew(self) -> None:
         """Follow under the node's present identity, which holds nothing."""
         context = self._context
         me = context.membership().identity.id
-        self.lease = Lease(me, context.timings, timeline=context.timeline)
+        self._watch.forget()
+        self.lease = Lease(me, context.timings, watch=self._watch, timeline=context.timeline)
         self.our_turn = False
 
     def term(self, now: float) -> Term | None:

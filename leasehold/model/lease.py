@@ -46,20 +46,24 @@ class Watch:
     since: float = 0.0
     """``received_at`` of the first answer that showed it."""
     alive_at: float = 0.0
-    """The earliest moment at which its holder can have been last alive. It may have lived until
-    ``since``."""
+    """The earliest moment at which its last holder can have been last alive, by what this process
+    has seen of the lease. It may have lived for longer."""
     _last: Seen | None = None
     _heard_at: float = 0.0
 
     def observe(self, seen: Seen, received_at: float) -> None:
         last, self._last = self._last, seen
-        if last is None or (last.node, last.token) != (seen.node, seen.token):
+        heard_at, self._heard_at = self._heard_at, received_at
+        renewal = renewal_seconds(seen.lease_seconds)
+        if last is None:
             self.alive_at = received_at
+        elif (last.node, last.token) != (seen.node, seen.token):
+            # told at once, unless no answer came for a while: then it may have been long ago
+            self.alive_at = received_at if received_at - heard_at <= 2 * renewal else heard_at
         elif last.seq != seen.seq:
             # the renewals before the last one took their time
-            missed = (seen.seq - last.seq - 1) * renewal_seconds(seen.lease_seconds)
-            self.alive_at = min(self._heard_at + max(0.0, missed), received_at)
-        self._heard_at = received_at
+            missed = (seen.seq - last.seq - 1) * renewal
+            self.alive_at = min(heard_at + max(0.0, missed), received_at)
         if seen != self.seen:
             self.seen = seen
             self.since = received_at

@@ -112,6 +112,24 @@ def test_the_lock_is_kept_until_what_the_command_has_started_obeys_the_signal_to
     assert "finished" in first.output
 
 
+SLOW_COMMAND = """
+sh -c 'trap "" TERM; while true; do sleep 0.05; done' &
+trap 'sleep 1; exit 0' TERM
+echo working $$
+while true; do sleep 0.05; done
+"""
+
+
+def test_what_the_command_has_started_is_killed_also_if_the_command_takes_its_time(
+    lock: Lock,
+) -> None:
+    first = lock("x", "--grace", "0.1", "--", "sh", "-c", SLOW_COMMAND)
+    group = int(first.wait_for(r"^working (\d+)", 30)[1])
+    first.kill(signal.SIGTERM)
+    assert first.wait(30) == 0
+    until(lambda: not _group_lives(group), 10, "the end of what it started")
+
+
 def test_the_lock_of_a_machine_that_died_is_taken_over_by_who_asks(lock: Lock) -> None:
     first = report(lock)
     first.wait_for("report: begins, token 1", 30)

@@ -248,6 +248,16 @@ def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_work
     assert first.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
 
 
+def test_a_container_whose_processes_all_get_sigterm_stops_cleanly(shop):
+    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first.wait_for("node_started")
+    [(worker,)] = shop.sql("select pid from leasehold.nodes")
+    for process in (worker, first.pid):
+        os.kill(process, signal.SIGTERM)
+    assert first.wait(60) == 0
+    assert "node_stopped" in shop.kinds()
+
+
 @pytest.mark.parametrize(
     "task", ["stuck", "swallows", "in_the_loops_pool", "in_c_in_the_loops_pool"]
 )

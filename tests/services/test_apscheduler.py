@@ -16,7 +16,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
 from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
-from apscheduler.triggers.combining import OrTrigger
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
@@ -318,11 +318,15 @@ THREE = CronTrigger(hour=3, timezone="UTC")
          datetime(2026, 1, 8, 3, tzinfo=UTC)),
         (OrTrigger([DateTrigger(datetime(2026, 1, 5, tzinfo=UTC)), THREE]),
          datetime(2026, 1, 8, 3, tzinfo=UTC)),
+        (AndTrigger([CalendarIntervalTrigger(days=1, hour=3, start_date="2026-01-05",
+                                             timezone="UTC"), THREE]),
+         datetime(2026, 1, 8, 3, tzinfo=UTC)),
         (DateTrigger(datetime(2026, 1, 5, tzinfo=UTC)), None),
     ],
 )  # fmt: skip
 def test_the_runs_of_another_leader_are_skipped_whatever_the_trigger(trigger, following) -> None:
     due = trigger.get_next_fire_time(None, datetime(2026, 1, 5, tzinfo=UTC))
+    assert due < MOMENT
     assert first_from(trigger, due, MOMENT) == following
 
 

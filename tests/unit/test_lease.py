@@ -327,7 +327,16 @@ def test_renewals_that_were_not_seen_took_their_time() -> None:
 def test_a_resignation_and_another_holder_are_seen_at_once() -> None:
     watch = Watch()
     watch.observe(lately(1), 100.0)
-    watch.observe(lately(2, node=None), 105.0)
-    assert watch.alive_at == 105.0
-    watch.observe(lately(3, node=ME, token=8), 110.0)
-    assert watch.alive_at == 110.0
+    watch.observe(lately(2, node=None), 103.0)
+    assert watch.alive_at == 103.0
+    watch.observe(lately(3, node=ME, token=8), 107.0)
+    assert watch.alive_at == 107.0
+
+
+def test_nobody_knows_when_a_holder_ended_that_was_not_watched() -> None:
+    watch = Watch()
+    watch.observe(lately(1), 100.0)
+    watch.observe(lately(1), 102.0)
+    watch.forget()
+    watch.observe(lately(2, node=None), 120.0)
+    assert watch.alive_at == 102.0, "it may have resigned at once"

@@ -71,6 +71,16 @@ def test_a_free_lock_is_left_to_the_first_in_its_queue_for_a_while():
     assert case.named.lease.may_act_at() == case.clock.at
 
 
+def test_a_fenced_identity_does_not_forget_when_it_last_heard_of_a_leader():
+    """After an outage of the database, nobody may have led for as long as that."""
+    case = Case("app")
+    case.named.observe(OWN, 100.0)
+    case.named.observe(OWN, 101.0)
+    case.named.start_anew()
+    case.named.observe(FREE._replace(token=7, seq=42), 130.0)
+    assert case.named.lease.watch.alive_at == 101.0
+
+
 @pytest.mark.parametrize(("name", "kind"), [("lock:x", "lock_lost"), ("app", "lease_lost")])
 def test_a_loss_is_reported_once_for_each_term(name: str, kind: str):
     case = Case(name)

@@ -7,6 +7,8 @@ import signal
 import threading
 from contextlib import suppress
 
+in_child = False
+"""This process continues process 1, which passes signals on."""
 _PASSED_ON = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -26,6 +28,8 @@ def leave_process_one() -> None:
 def _take_terminal() -> None:
     """Become the group in front, which may read, and which alone gets Ctrl-C."""
     if os.isatty(0):
+        # no shell would continue what Ctrl-Z stops; programs inherit this
+        signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         with suppress(OSError):
             os.tcsetpgrp(0, os.getpid())
@@ -35,23 +39,22 @@ def _take_terminal() -> None:
 def continue_in_child() -> None:
     """Return in a child. This process passes signals on, reaps orphans, and ends as the child
     does."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+    global in_child
+    awaited = {*_PASSED_ON, signal.SIGCHLD}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     child = os.fork()
     if child == 0:
+        in_child = True
         os.setpgid(0, 0)
         _take_terminal()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
         return
-
-    def pass_on(number: int, _: object) -> None:
-        with suppress(ProcessLookupError):  # it has just been reaped
-            os.kill(child, number)
-
-    for number in _PASSED_ON:
-        signal.signal(number, pass_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
     while True:
-        ended, status = os.wait()
-        if ended == child:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
+        number = signal.sigwait(awaited)
+        if number != signal.SIGCHLD:
+            os.kill(child, number)
+            continue
+        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+            if found[0] == child:
+                code = os.waitstatus_to_exitcode(found[1])
+                os._exit(code if code >= 0 else 128 - code)

@@ -42,6 +42,11 @@ _prctl: Callable[..., int] = (
 )
 
 
+def adopt_orphans() -> None:
+    """Become the parent of processes whose own parent ends, where the system can do that."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def run_supervisor(
     target: str, processes: int, arguments: Sequence[str] = (), *, command: Sequence[str] = WORKER
 ) -> int:
@@ -153,7 +158,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Run until a signal arrives. Returns the exit status."""
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         self._certifier = await Certifier.begin(self._settings)
         self._listen_to_signals()
         try:

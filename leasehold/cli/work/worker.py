@@ -17,6 +17,7 @@ import click
 
 from leasehold import errors, own_tasks
 from leasehold.app.load import load_app
+from leasehold.cli.work import init
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE, assigned_node_id
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
@@ -89,7 +90,9 @@ class _Stop:
                     self._act(number, self._heard)
 
     def _act(self, number: int, count: int) -> None:
-        if count > 1 and number != _HANGUP and not self._supervised:
+        # SIGTERM may go to all processes of a container, and process 1 passes its own on
+        insists = number == signal.SIGINT or (number != _HANGUP and not init.in_child)
+        if count > 1 and insists and not self._supervised:
             with suppress(OSError):  # its reader may be gone
                 os.write(2, b"leasehold: second signal: exiting at once\n")
             os._exit(128 + number)

@@ -52,8 +52,15 @@ class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
 def _added_folders() -> list[str]:
     """The folders of ``sys.path`` that Python does not add by itself. Programs that handlers start
     may run in another Python, which could not use this one's."""
-    own = tuple(filter(None, (*site.getsitepackages(), *map(sysconfig.get_path, _OWN))))
-    return [f for f in sys.path if f and not f.startswith(own) and not f.endswith(".zip")]
+    own = [*site.getsitepackages(), site.getusersitepackages(), *map(sysconfig.get_path, _OWN)]
+    zipped = f"python{sys.version_info.major}{sys.version_info.minor}.zip"
+    return [
+        folder
+        for folder in sys.path
+        if folder
+        and os.path.basename(folder) != zipped
+        and not any(folder == each or folder.startswith(each + os.sep) for each in own if each)
+    ]
 
 
 class WorkerCommand(LeaseholdCommand):
