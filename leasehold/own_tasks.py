@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures import thread as thread_pools
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
@@ -184,13 +184,28 @@ def _pools_work() -> bool:
     return False
 
 
+class _ThreadOfItsOwn(Executor):
+    """Each call has a new daemon thread, also at the exit of the process."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        result: Future[T] = Future()
+        result.set_running_or_notify_cancel()  # a call cannot be cancelled
+
+        def run() -> None:
+            try:
+                value = fn(*args, **kwargs)
+            except BaseException as error:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        threading.Thread(target=run, name="leasehold-end", daemon=True).start()
+        return result
+
+
 async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> None:
     """As ``asyncio.to_thread``, but it does not wait for the threads of the loop's pool."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="leasehold-end")
-    try:
-        await asyncio.get_running_loop().run_in_executor(pool, call, *arguments)
-    finally:
-        pool.shutdown(wait=False)
+    await asyncio.get_running_loop().run_in_executor(_ThreadOfItsOwn(), call, *arguments)
 
 
 # -- forks -----------------------------------------------------------------------------------------

@@ -40,7 +40,10 @@ class Tuning:
     locked_row_seconds: float = 0.1
     """The pause before an outcome is written again whose row a transaction holds."""
     unknown_version_seconds: float = 1.0
-    """How long a job waits whose arguments are of a version that this worker does not know."""
+    unknown_version_share: float = 0.25
+    unknown_version_longest: float = 15.0
+    """How long a job waits whose arguments are of a version that this worker does not know: a share
+    of the time since the worker first saw that version, within limits."""
     unreadable_seconds: float = 300.0
     """The pause before a job is tried again whose arguments no worker could read. Its event stays a
     problem for longer."""

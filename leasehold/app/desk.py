@@ -86,24 +86,31 @@ class Desk:
         """Start a light node, unless one is being started. The future ends when the node can be
         joined, or with the error."""
         with self._lock:
-            if self._begun is None:
-                begun: Future[None] = Future()
-                begun.set_running_or_notify_cancel()  # one waiter must not cancel it for the others
-                # its own thread: the loop's executor has few, and other code needs them
-                threading.Thread(
-                    target=self._start, args=(begun,), name="leasehold-start", daemon=True
-                ).start()  # it waits for this lock
-                self._begun = begun
-            return self._begun
+            if self._begun:
+                return self._begun
+            begun = self._begun = Future()
+            begun.set_running_or_notify_cancel()  # one waiter must not cancel it for the others
+        try:
+            # its own thread: the loop's executor has few, and other code needs them; without the
+            # lock, because with gevent, others go on meanwhile, in this thread
+            threading.Thread(
+                target=self._start, args=(begun,), name="leasehold-start", daemon=True
+            ).start()
+        except BaseException as error:
+            self._fail(begun, error)
+        return begun
+
+    def _fail(self, begun: Future[None], error: BaseException) -> None:
+        with self._lock:
+            self._begun = None
+        begun.set_exception(error)
 
     def _start(self, begun: Future[None]) -> None:
         try:
             light = LightNode(self._located, guard_store, self._work_store, self._env, VERSION)
             light.start()
         except BaseException as error:
-            with self._lock:
-                self._begun = None
-            begun.set_exception(error)
+            self._fail(begun, error)
             return
         with self._lock:
             self._begun, self._light = None, light

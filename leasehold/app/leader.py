@@ -183,6 +183,7 @@ class Leader(Held):
             )
         # here, so that the caller gets the error if the database refuses
         guard = await self._app.desk.take(leader=True)
+        self._process = own_tasks.generation()
         self._left, self._unused = False, guard
         self._gained.clear()
         self._task = asyncio.create_task(self._stand(guard), name=f"leasehold-{self._full_name}")
@@ -190,6 +191,8 @@ class Leader(Held):
 
     async def __aexit__(self, *_: object) -> None:
         task, self._task = self._task, None
+        if self._copied():
+            return
         try:
             if task:
                 task.cancel()

@@ -116,7 +116,7 @@ class Lock(Held):
     async def _let_go(self) -> None:
         bid, guard = self._bid, self._guard
         self._bid = self._guard = None
-        if bid is None or guard is None:
+        if bid is None or guard is None or self._copied():
             return
         try:
             with suppress(LeaseholdError, TimeoutError):  # then the lease expires
@@ -137,7 +137,7 @@ class Lock(Held):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
-        lost = self._is_lost() if self._bid and not self._now() else None
+        lost = self._is_lost() if self._bid and not self._now() and not self._copied() else None
         ours = self._scope.leave(kind) if self._scope else False
         self._scope = None
         await self._let_go()

@@ -71,7 +71,7 @@ class StoredSchedules:
         users, now = self._app.on_connection, self._app.env.due_now()
         store = None if on is not None else await self._app.store()
         moment = await (store.database_now(now) if store else users.database_now(on))
-        await self._refuse_if_over(name, at, spec, moment)
+        await self._refuse_if_over(on, name, at, spec, moment)
         stored = planned.definition(moment).as_json()
         if store:
             put = await store.put_schedule(self._name, stored, now)
@@ -81,14 +81,18 @@ class StoredSchedules:
             raise code_defines(name)
 
     async def _refuse_if_over(
-        self, name: str, at: datetime | None, spec: Spec, now: datetime
+        self, on: Any, name: str, at: datetime | None, spec: Spec, now: datetime
     ) -> None:
         """Raises BadSchedule for a single moment that is too late to fire, unless it is stored."""
         catch_up = in_seconds(self._app.settings.retention.catch_up_seconds)
         if at is None or at >= now - timedelta(seconds=catch_up):
             return
-        stored = await (await self._app.store()).get_schedule(self._name, name)
-        if stored is None or stored.spec != spec.to_json():
+        if on is not None:
+            stored = await self._app.on_connection.spec_of(on, self._name, name)
+        else:
+            found = await self._stored(name)
+            stored = found and found.spec
+        if stored != spec.to_json():
             raise BadSchedule(
                 f"at is more than {duration(catch_up)} ago, so that it never fires",
                 got=at.isoformat(),
@@ -101,10 +105,13 @@ class StoredSchedules:
 
             print((await app.schedules.get("report-42")).next_at)
         """
-        found = await (await self._app.store()).get_schedule(self._name, name)
+        found = await self._stored(name)
         if found is None:
             raise no_such_schedule(name)
         return found
+
+    async def _stored(self, name: str) -> StoredSchedule | None:
+        return await (await self._app.store()).get_schedule(self._name, name)
 
     async def list(
         self, *, prefix: str = "", after: str = "", limit: int = 1000

@@ -249,19 +249,18 @@ class SyncApp(Twin):
         return self.call(work) if on is None else self._here(on, work)
 
     def background(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None or self._pid != os.getpid():
-                self._loop = (LOOP_FACTORY or asyncio.new_event_loop)()
-                self._pid = os.getpid()
-                thread = threading.Thread(
-                    target=self._run, args=[self._loop], name="leasehold-sync", daemon=True
-                )
-                thread.start()
-            return self._loop
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._thread = threading.get_ident()
-        loop.run_forever()
+        """Return the process's loop. Start it if there is none."""
+        while self._loop is None or self._pid != os.getpid():
+            loop = (LOOP_FACTORY or asyncio.new_event_loop)()
+            thread = threading.Thread(target=loop.run_forever, name="leasehold-sync", daemon=True)
+            # without the lock: with gevent, others go on meanwhile, in this thread
+            thread.start()
+            with self._lock:
+                if self._loop is None or self._pid != os.getpid():
+                    self._loop, self._pid, self._thread = loop, os.getpid(), thread.ident
+                    break
+            loop.call_soon_threadsafe(loop.stop)  # another call was quicker
+        return self._loop
 
     def _need_no_loop(self) -> None:
         try:

@@ -155,7 +155,13 @@ def node(
     def post_worker_init(worker: Any) -> None:
         """gunicorn's ``post_worker_init``: start the worker's node, in a thread."""
         _end_by_exit()
-        app = pkgutil.resolve_name(target)
+        try:
+            app = pkgutil.resolve_name(target)
+        except SyntaxError as error:
+            if not worker.cfg.reload:
+                raise
+            logger.error("no node in this worker: %s", error)  # which shows the error as a page
+            return
         if not isinstance(app, App):
             raise ConfigError(f"{target} is not an App", got=app, do="node('module:app')")
         try:

@@ -86,8 +86,8 @@ class Attempts:
         self.state: Any = None
         """What the application's lifespan yielded."""
         self._traced = False
-        self._unknown: set[str] = set()
-        """Versions of tasks for which an event was emitted."""
+        self._unknown: dict[str, float] = {}
+        """Versions of tasks for which an event was emitted, and when (boot clock)."""
 
     def prepare(self) -> None:
         """Check once per claimed batch what need not be checked for each job."""
@@ -168,11 +168,15 @@ class Attempts:
     def _unknown_version(self, task: TaskFunction, job: ClaimedJob) -> Outcome:
         """Return the job to the queue until a worker of another release takes it."""
         needed = needs(job.task, job.version)
+        now = self._env.boot_now()
         if needed not in self._unknown:
-            self._unknown.add(needed)
+            self._unknown[needed] = now
             self._emit("job_unknown", job=job.id, task=needed)
+        # a release that takes long would otherwise write each job that waits, again and again
+        pause = (now - self._unknown[needed]) * Tuning.unknown_version_share
+        pause = min(max(pause, Tuning.unknown_version_seconds), Tuning.unknown_version_longest)
         error = f"its arguments have version {job.version}, and this worker knows {task.version}"
-        return Unable(error, Tuning.unknown_version_seconds, "unknown_version")
+        return Unable(error, pause, "unknown_version")
 
     def _unreadable(self, job: ClaimedJob) -> Outcome:
         """Return the job to the queue until a worker can read it: this worker may be at fault."""

@@ -52,6 +52,7 @@ class NodeSeen(NamedTuple):
     seen: Seen
     app: str
     release_number: int
+    """0: its release has written no schedules."""
 
 
 class Heartbeat(NamedTuple):

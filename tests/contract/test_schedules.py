@@ -303,3 +303,21 @@ async def test_schedules_are_listed_with_their_last_tick(world: World):
 
 async def test_the_databases_time_is_what_it_is_told(world: World):
     assert await world.a.store.database_now(at(3)) == at(3)
+
+
+async def test_a_newer_release_without_schedules_keeps_nobody_from_a_rollback(world: World):
+    """Web processes often have a release of their own, and define no schedules."""
+    await sync(world, planned(missed="skip"), release="r2")
+    world.c.identity = identity(3, "web-41")
+    await world.c.join()
+    assert (await sync(world, release="r1")).kept == ["tick"]
+
+
+async def test_a_paused_schedule_stays_paused_over_a_release_that_lacks_it(world: World):
+    await sync(world, planned("a"), planned("b"))
+    await world.a.store.pause_schedule("default", "a", True)
+    assert (await sync(world, planned("b"))).dropped == []
+    await sync(world, planned("a"), planned("b"))
+    assert {row.name: row.paused for row in await world.a.store.schedules(10)} == {
+        "a": True, "b": False,
+    }  # fmt: skip

@@ -303,3 +303,41 @@ def test_an_application_without_the_extension_is_told_what_to_do(
     )
     process = flask(procs, dsn, "status", target="plain:web")
     assert process.wait(30) == 1 and "Leasehold(flask_app, app)" in process.output
+
+
+# -- gunicorn --reload -----------------------------------------------------------------------------
+RELOADED = """
+from flask import Flask
+from leasehold import App
+from leasehold.integrations.flask import Leasehold
+
+app = App()
+web = Flask(__name__)
+leasehold = Leasehold(web, app)
+"""
+CONFIG = """
+from leasehold.integrations.gunicorn import node
+
+reload = True
+post_worker_init, worker_exit = node("reloaded:app")
+"""
+
+
+def test_a_syntax_error_does_not_end_a_server_that_reloads(dsn: str, app: App, procs: Processes):
+    module = procs.folder / "reloaded.py"
+    module.write_text(RELOADED)
+    (procs.folder / "conf.py").write_text(CONFIG)
+    server = procs.start(
+        *("-m", "gunicorn", "-c", "conf.py", "reloaded:web", "--bind", "unix:web.sock"),
+        name="gunicorn",
+        env={"LEASEHOLD_DSN": dsn},
+    )
+    with psycopg.connect(dsn, autocommit=True) as sql:
+        nodes = "select count(*) from leasehold.node"
+        until(lambda: sql.execute(nodes).fetchone() == (1,), 60, "its node")
+        module.write_text(f"{RELOADED}\nthis is no Python\n")
+        server.wait_for("no node in this worker", 60)
+        until(lambda: sql.execute(nodes).fetchone() == (0,), 60, "the end of the old node")
+        module.write_text(RELOADED)
+        until(lambda: sql.execute(nodes).fetchone() == (1,), 60, "its node after the correction")
+    assert server.running

@@ -127,8 +127,8 @@ async def sa_connection(dsn: str) -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
-async def sa_session(dsn: str) -> AsyncIterator[Way]:
-    engine = create_engine(url(dsn, "psycopg"), poolclass=NullPool)
+async def sa_session(dsn: str, driver: str = "psycopg") -> AsyncIterator[Way]:
+    engine = create_engine(url(dsn, driver), poolclass=NullPool)
     with Session(engine) as s:
         yield Way(s, lambda sql: s.execute(text(sql)), s.commit, s.rollback)
 
@@ -174,6 +174,7 @@ SYNC: dict[str, Open] = {
     "psycopg autocommit": psycopg_dicts,
     "sqlalchemy Connection": sa_connection,
     "sqlalchemy Session": sa_session,
+    "sqlalchemy Session over psycopg2": partial(sa_session, driver="psycopg2"),
     "sqlalchemy scoped_session": sa_scoped,
 }
 ASYNC: dict[str, Open] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -15,7 +16,14 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from leasehold import App
-from leasehold.errors import BadJob, ConfigError, SchemaMissing, UniqueConflict, WrongConnection
+from leasehold.errors import (
+    BadJob,
+    ConfigError,
+    ReadOnlyServer,
+    SchemaMissing,
+    UniqueConflict,
+    WrongConnection,
+)
 from tests.pg.drivers import ALL, ASYNC, SYNC, Open, asyncpg_arguments, done, url
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -148,6 +156,36 @@ async def test_a_conflict_that_shall_raise_raises_on_the_users_connection(
         async with open_way(migrated) as way:
             with pytest.raises(UniqueConflict, match="send:k"):
                 await task.using(unique="k", on_conflict="raise", on=way.connection).enqueue()
+
+
+async def test_errors_over_psycopg2_are_those_of_every_driver(
+    app: App, task: Any, migrated: str
+) -> None:
+    await task.using(unique="k").enqueue()
+    async with ALL["sqlalchemy Session over psycopg2"](migrated) as way:
+
+        def conflict() -> None:
+            app.sync.enqueue(task.using(unique="k", on_conflict="raise").job(), on=way.connection)
+
+        def failed_transaction() -> None:
+            with suppress(Exception):
+                way.execute("select 1 / 0")
+            app.sync.enqueue(task.job(), on=way.connection)
+
+        with pytest.raises(UniqueConflict, match="send:k"):
+            await asyncio.to_thread(conflict)
+        await asyncio.to_thread(way.rollback)
+        with pytest.raises(WrongConnection, match="has already failed"):
+            await asyncio.to_thread(failed_transaction)
+
+
+async def test_a_transaction_that_may_only_read_is_named(
+    app: App, task: Any, migrated: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(migrated) as users:
+        await users.set_read_only(True)
+        with pytest.raises(ReadOnlyServer, match="transaction of this connection is read-only"):
+            await task.using(on=users).enqueue()
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -270,6 +270,14 @@ async def test_a_moment_that_never_fires_is_refused(shop: App) -> None:
         await shop.schedules.put("s", "report", at=moment - timedelta(days=1), **options)
     await earlier.close()
 
+    def put_over_a_sync_connection(ago: timedelta) -> None:
+        with psycopg.connect(shop.settings.dsn) as users:
+            shop.sync.schedules.put("s", "report", at=moment - ago, on=users, **options)
+
+    await asyncio.to_thread(put_over_a_sync_connection, timedelta())
+    with pytest.raises(BadSchedule, match="never fires"):
+        await asyncio.to_thread(put_over_a_sync_connection, timedelta(days=1))
+
 
 async def test_a_name_that_this_code_defines_is_refused_before_any_worker_has_run(
     shop: App,

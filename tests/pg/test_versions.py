@@ -97,6 +97,7 @@ async def test_a_job_of_a_newer_version_waits_for_a_worker_that_knows_it(
     assert (record.state, record.attempt) == ("scheduled", 0)
     assert record.held_because == "unknown_version"
     assert record.last_error == "its arguments have version 2, and this worker knows 1"
+    assert await sql("select 1 from leasehold.attempt") == [], "it never began"
     async with old.node():
         await until_async(lambda: sql("select 1 from leasehold.events where kind = 'job_unknown'"))
         inspector = await old.inspect()

@@ -156,10 +156,11 @@ class SimJobs(JobStore):
         started_at = moment - timedelta(seconds=item.ran_seconds)
         if state != "completed":
             outcome = over or decision.held_because or state
-            self.db.attempts.setdefault(
-                (row.id, item.token),
-                AttemptRow(row.attempt, row.node, started_at, moment, outcome, decision.error),
-            )
+            if outcome != "unknown_version":
+                self.db.attempts.setdefault(
+                    (row.id, item.token),
+                    AttemptRow(row.attempt, row.node, started_at, moment, outcome, decision.error),
+                )
         if over:
             self.db.finish(
                 row,

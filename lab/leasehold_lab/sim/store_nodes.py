@@ -89,11 +89,13 @@ class SimNodes(NodeStore):
 
     def _node_seen(self, row: NodeRow) -> NodeSeen:
         """What a heartbeat shows of a node, created once per state of the node."""
-        state = (row.token, row.seq, row.lease_seconds, self.db.timeline)
+        me = row.identity
+        release = (me.app, me.release)
+        number = self.db.releases[release] if release in self.db.defining else 0
+        lease = (row.token, row.seq, row.lease_seconds, self.db.timeline)
+        state = (*lease, number)
         if row.shown is None or row.shown[0] != state:
-            me = row.identity
-            number = self.db.releases.get((me.app, me.release), 0)
-            row.shown = state, NodeSeen(me.id, Seen(me.id, *state), me.app, number)
+            row.shown = state, NodeSeen(me.id, Seen(me.id, *lease), me.app, number)
         return row.shown[1]
 
     async def set_sleeping(self, node: UUID, queues: Sequence[str]) -> None:

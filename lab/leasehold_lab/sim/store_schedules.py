@@ -131,10 +131,12 @@ class SimSchedules(ScheduleStore):
     ) -> Synced:
         db = self.db
         mine = db.releases.get((app, release))
+        if mine is not None:
+            db.defining[app, release] = True
         living = [
             db.releases[app, row.identity.release]
             for row in db.nodes.values()
-            if row.identity.app == app
+            if row.identity.app == app and (app, row.identity.release) in db.defining
         ]
         if mine is not None and max(living, default=0) > mine:
             return Synced(False, [], [])
@@ -148,7 +150,7 @@ class SimSchedules(ScheduleStore):
         dropped = [
             key
             for key, row in db.schedules.items()
-            if key[0] == app and row.in_code and key[1] not in names
+            if key[0] == app and row.in_code and not row.paused and key[1] not in names
         ]
         for key in dropped:
             del db.schedules[key]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any, Unpack
@@ -164,6 +165,10 @@ def database_dsn(alias: str) -> str:
             'outside Django: LEASEHOLD = {"DSN": "postgresql://…"}',
         )
     given = connection.get_connection_params()
+    if role := connection.settings_dict.get("OPTIONS", {}).get("assume_role"):
+        # Django sends SET ROLE itself
+        escaped = re.sub(r"([\\\s])", r"\\\1", role)
+        given["options"] = f"{given.get('options', '')} -c role={escaped}".strip()
     return make_conninfo(**{name: value for name, value in given.items() if name in _of_libpq()})
 
 

@@ -72,10 +72,15 @@ _BY_WORDS = (
 )
 
 
+def sqlstate_of(error: BaseException | None) -> str:
+    """Return the SQLSTATE of a driver's error; empty: it has none."""
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+
+
 def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     """Return the error as one of leasehold's. ``sent``: the statement had been sent, so that after
     a lost connection its outcome is unknown."""
-    state = getattr(error, "sqlstate", None) or ""
+    state = sqlstate_of(error)
     text = " ".join(str(error).split())
     if state.startswith(("08", "57P", "53", "58")) or state in _ENDED:
         return errors.Unavailable(

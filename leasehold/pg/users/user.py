@@ -26,6 +26,7 @@ from leasehold.errors import (
     LeaseholdError,
     LostClaim,
     LostLease,
+    ReadOnlyServer,
     SchemaMissing,
     WrongConnection,
 )
@@ -33,7 +34,7 @@ from leasehold.model.codec import Codec, sealed
 from leasehold.model.deadline import Level
 from leasehold.model.job import JobRequest, encode
 from leasehold.pg.connection.encodings import json_in_ascii
-from leasehold.pg.connection.faults import translate
+from leasehold.pg.connection.faults import sqlstate_of, translate
 from leasehold.pg.sql import statement
 
 _IDLE_MS = 10_000
@@ -41,6 +42,7 @@ _IDLE_MS = 10_000
 statements, but the lock ends before a dead node's jobs are rescued."""
 _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
+_READ_ONLY = "25006"
 """Raised by ``leasehold.refuse``."""
 _CLOSED = ("the connection is closed", "Pass an open one")
 _HAS_FAILED = "the transaction has already failed"
@@ -118,6 +120,12 @@ class UserConnections:
         params = {"app": json.dumps(app), "definition": json.dumps(definition)}
         return bool((await self.fetch(connection, "user/schedule_put", params))[0][0])
 
+    async def spec_of(self, connection: Any, app: str, name: str) -> dict[str, Any] | None:
+        """The spec of a schedule, as the user's transaction sees it."""
+        params = {"app": json.dumps(app), "name": json.dumps(name)}
+        rows = await self.fetch(connection, "user/schedule_spec", params)
+        return json.loads(rows[0][0]) if rows else None
+
     async def delete_schedule(self, connection: Any, app: str, name: str) -> bool:
         """Delete a schedule that was put, if the user's transaction commits."""
         params = {"app": json.dumps(app), "name": json.dumps(name)}
@@ -166,12 +174,17 @@ class UserConnections:
             cause = _driver_error(error)
             if cause is None:
                 raise
-            state = getattr(cause, "sqlstate", None)
+            state = sqlstate_of(cause)
             if state == _FAILED_TRANSACTION:
                 raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
             if state == _REFUSED:
                 raise LostClaim("the job was taken away", do="Roll back") from error
             found = translate(cause, sent=True)
+            if state == _READ_ONLY:
+                raise ReadOnlyServer(
+                    "the transaction of this connection is read-only, or its server is a replica",
+                    do="Use a transaction that may write, on a connection to the primary",
+                ) from error
             if isinstance(found, SchemaMissing):
                 raise SchemaMissing(
                     "the database of this connection has no leasehold schema",
@@ -193,7 +206,7 @@ def _driver_error(error: BaseException | None) -> Exception | None:
     """The driver's own error: the innermost with an SQLSTATE, as frameworks wrap or copy errors."""
     found: Exception | None = None
     while isinstance(error, Exception):
-        if isinstance(error, psycopg.Error) or getattr(error, "sqlstate", None):
+        if isinstance(error, psycopg.Error) or sqlstate_of(error):
             found = error
         error = getattr(error, "orig", None) or error.__cause__
     return found

@@ -44,7 +44,7 @@ with held as materialized (
     select t.id, t.token, t.attempt, t.node, m.clock - make_interval(secs => t.ran), m.clock, t.outcome, t.error
     from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error from gone
           where outcome <> 'completed'
-          union all select * from back) t,
+          union all select * from back where outcome <> 'unknown_version') t, -- it never began
          (select coalesce(%(now)s::timestamptz, statement_timestamp()) as clock) m
     on conflict do nothing
 )

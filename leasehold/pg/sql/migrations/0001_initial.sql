@@ -243,6 +243,7 @@ create table leasehold.release (
     name        text        not null,
     number      bigint      generated always as identity,
     first_seen  timestamptz not null default now(),
+    defines     boolean     not null default false, -- it has written schedules
     primary key (app, name)
 );
 

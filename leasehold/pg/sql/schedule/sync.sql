@@ -1,13 +1,16 @@
 -- Update the schedules of an application to the code of one release. Schedules that were put at run time stay, unless
--- the code defines one of the same name. Refused (no row changes, "newest" is false) while
--- a node of a newer release is alive.
--- locks: schedule rows by name
+-- the code defines one of the same name. So does a paused one that the code no longer defines: a rollback of the release
+-- must not resume it. Refused (no row changes, "newest" is false) while a node of a newer release is alive that
+-- defines schedules too.
+-- locks: release row, then schedule rows by name
 -- index: schedule_pkey, release_pkey; a scan of node
 with newest as materialized (
     select not exists (
         select 1 from leasehold.node n join leasehold.release r on r.app = n.app and r.name = n.release
-        where n.app = %(app)s
+        where n.app = %(app)s and r.defines
           and r.number > (select number from leasehold.release where app = %(app)s and name = %(release)s)) as yes
+), defining as (
+    update leasehold.release set defines = true where app = %(app)s and name = %(release)s and not defines
 ), d as materialized (
     select * from jsonb_to_recordset(%(schedules)s::jsonb)
         as x (name text, spec jsonb, described text, task_name text, job jsonb, missed text, grace_seconds real,
@@ -36,7 +39,7 @@ with newest as materialized (
     returning s.name
 ), dropped as (
     delete from leasehold.schedule s using newest
-    where newest.yes and s.app = %(app)s and s.in_code and s.name <> all (array(select name from d))
+    where newest.yes and s.app = %(app)s and s.in_code and not s.paused and s.name <> all (array(select name from d))
     returning s.name
 )
 select (select yes from newest), array(select name from kept), array(select name from dropped)

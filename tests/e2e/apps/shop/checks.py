@@ -1,11 +1,13 @@
 """Run by Django's own test runner, on a test database that it makes."""
 
 import asyncio
+import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from unittest import mock
 
+import psycopg
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.admin.sites import site
 from django.contrib.auth.models import Permission, User
@@ -231,6 +233,19 @@ class Committed(TransactionTestCase):
             with app.sync.lock("nightly"):
                 self.assertEqual(app.sync.jobs(), [])
             app.sync.close()
+
+    def test_leaseholds_own_connections_assume_the_role_too(self):
+        role = f"owner {os.getpid()}"
+        with connection.cursor() as cursor:
+            cursor.execute(f'create role "{role}"')
+        try:
+            with mock.patch.dict(connection.settings_dict["OPTIONS"], assume_role=role):
+                dsn = base.database_dsn("default")
+            with psycopg.connect(dsn) as own:
+                self.assertEqual(own.execute("select current_user").fetchone(), (role,))
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute(f'drop role "{role}"')
 
     def test_the_app_follows_django_to_the_test_database(self):
         settings = async_to_sync(app.located)()
