@@ -345,7 +345,7 @@ class Pruner(Service):
             self._days_at = boot_now + Tuning.prune_held_seconds
             self._held += 1
             # Unavailable: they are locked, or it took longer than a call may
-            if self._held == Tuning.prune_held_tries or not isinstance(error, Unavailable):
+            if self._held % Tuning.prune_held_tries == 0 or not isinstance(error, Unavailable):
                 self._emit("service_failed", service=self.name, error=told(error))
         else:
             self._held = 0

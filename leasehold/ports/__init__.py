@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from leasehold.ports.claims import AdvisoryClaimStore
 from leasehold.ports.common import Now, Term
-from leasehold.ports.dashboard import DashboardStore, JobPage, Reports
+from leasehold.ports.dashboard import QUEUE_ROWS, DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
 from leasehold.ports.locks import LockStore

@@ -93,13 +93,16 @@ class JobPage(Struct, frozen=True):
     """The rows that were read. There are more if ``more`` is set and the page is not full."""
 
 
+QUEUE_ROWS = 200
+
+
 class Reports(Operations):
     """Read-only queries for people. They have their own connections, so that no claim waits behind
     them. Every answer is bounded."""
 
     @operation("web/queues")
-    async def queues(self, now: Now, most: int = 5_000) -> list[QueueView]:
-        """Return the queues. ``most`` is how many jobs are counted."""
+    async def queues(self, now: Now, most: int = 5_000, limit: int = QUEUE_ROWS) -> list[QueueView]:
+        """Return the queues, at most ``limit``. ``most`` is how many jobs are counted."""
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 

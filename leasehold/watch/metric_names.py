@@ -93,7 +93,8 @@ METRICS: dict[str, Metric] = {
         "Number of jobs that are scheduled or will be retried, up to 10,000."
     ),
     "leasehold_jobs_unknown_task": Metric(
-        "Number of jobs whose task no live node knows, up to 10,000."
+        "Number of jobs that were returned to the queue and are held back, because no live node "
+        "knows their task or its version, up to 10,000."
     ),
     "leasehold_jobs_quarantined": Metric("Number of jobs in quarantine, up to 10,000."),
     "leasehold_jobs_finished_total": Metric(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from leasehold.errors import LeaseholdError
 from leasehold.model.history import Counts, class_bound, class_seconds
-from leasehold.ports import CountView, LeaseCounts, QueueView, Reports, Store
+from leasehold.ports import QUEUE_ROWS, CountView, LeaseCounts, QueueView, Reports, Store
 from leasehold.telemetry import CATALOGUE
 from leasehold.watch.checks import KINDS, claimants, database_problem, problems
 from leasehold.watch.facts import Facts
@@ -155,6 +155,9 @@ def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
                 sheet.add("leasehold_queue_slots", int(slots), queue)
                 sheet.put("leasehold_queue_ready", 0, queue)
                 sheet.put("leasehold_queue_oldest_ready_seconds", 0, queue)
+    if len(rows) >= QUEUE_ROWS:  # nothing is known of the queues after these
+        for name in ("leasehold_queue_ready", "leasehold_queue_oldest_ready_seconds"):
+            sheet.series[name] = {}
     for row in rows:
         queue = row.queue
         sheet.put("leasehold_queue_ready", row.about or row.ready, queue)

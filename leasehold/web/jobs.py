@@ -21,7 +21,7 @@ from leasehold.watch.facts import stale
 from leasehold.watch.operator import ACTS, Operator
 from leasehold.watch.why import why_waiting
 from leasehold.web.site import Site
-from leasehold.web.words import short, term
+from leasehold.web.words import quoted, short, term
 
 _SUGGESTED = 8
 
@@ -73,14 +73,6 @@ async def _values(operator: Operator, key: str) -> list[str]:
         queues, tasks = await operator.reports.names()
         return queues if key == "queue" else tasks
     return []
-
-
-def quoted(text: str) -> str:
-    """A value as the filter language writes it."""
-    if text and not any(c.isspace() or c == '"' for c in text):
-        return text
-    inner = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{inner}"'
 
 
 async def preview(site: Site, request: Request) -> Response:

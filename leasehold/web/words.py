@@ -83,6 +83,14 @@ def term(number: int | None) -> str:
     return f"{timeline + 1}.{rest}" if timeline else str(rest)
 
 
+def quoted(text: str) -> str:
+    """A value as the filter language writes it."""
+    if text and not any(c.isspace() or c == '"' for c in text):
+        return text
+    inner = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{inner}"'
+
+
 def fields(row: EventView) -> list[tuple[str, str]]:
     """An event's fields as names and text, without empty ones."""
     shown = masked(row.fields or {})
@@ -94,6 +102,6 @@ def fields(row: EventView) -> list[tuple[str, str]]:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "ago": ago, "short": short, "count": count, "size": size, "full": full,
+    "ago": ago, "short": short, "count": count, "size": size, "full": full, "quoted": quoted,
     "pretty": pretty, "inline": inline, "error_line": error_line, "term": term, "fields": fields,
 }  # fmt: skip

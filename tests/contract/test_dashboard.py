@@ -227,3 +227,13 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
 
 
 ids = [uuid4() for _ in range(2)]
+
+
+async def test_of_a_long_history_the_newest_minutes_are_told(world: World):
+    store = world.a.store
+    for minute in (0, 60, 120):
+        world.now = at(minute)
+        await world.a.ack(await world.claimed(task="send"))
+    await store.roll_up(at(0), at(240))
+    times = [row.at for row in await store.history(at(-600), None, 2)]
+    assert times == [at(60), at(120)]

@@ -83,10 +83,10 @@ async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None
 
 
 async def test_status_says_what_kind_of_nodes_and_jobs_it_counts(migrated: str) -> None:
-    app = App(migrated)
-    async with app.lock("nightly"):
+    app, worker = App(migrated), App(migrated)
+    async with app.lock("nightly"), worker.node():
         shown = await leasehold(migrated, "status")
     await app.close()
     figures = dict(line.split("  ", 1) for line in shown.splitlines() if "  " in line)
-    assert figures["nodes"].strip() == "1 live (1 for locks only)"
+    assert figures["nodes"].strip() == "2 live (1 for locks only, 1 of default)"
     assert figures["jobs"].strip() == "0 available, 0 running, 0 scheduled or to be retried"

@@ -238,3 +238,20 @@ def test_hostile_names_do_not_break_the_text():
         for sample in family.samples
     ]
     assert (sample.labels, sample.value) == ({"queue": 'a"b\\c\nd{}'}, 3.0)
+
+
+async def test_of_a_queue_beyond_those_that_are_read_no_figure_is_made_up(app: App, sql: Sql):
+    await sql("""
+        insert into leasehold.job (id, queue, task_name, payload, run_at, created_at, max_attempts,
+                                   ready)
+        select gen_random_uuid(), 'q' || n, 'task', '{}', now(), now(), 1, true
+        from generate_series(1, 220) n
+    """)
+
+    @app.task(queue="zz")
+    async def last() -> None: ...
+
+    async with app.node():
+        sheet = await sheet_of(app)
+    assert len(sheet.series["leasehold_queue_ready"]) == 200
+    assert ("zz",) in sheet.series["leasehold_queue_slots"]

@@ -515,7 +515,9 @@ async def test_a_thousand_locks_are_renewed_by_one_statement(database):
     assert spent <= 4 and statements(app) == asked
     assert all(lock.held for lock in locks)
     await asyncio.gather(*[lock.release() for lock in locks])
-    assert await database.sql("select 1 from leasehold.leader where node is not null") == []
+    # on a busy machine, the statements of so many take longer than a release waits for its own
+    held = "select 1 from leasehold.leader where node is not null limit 1"
+    await until_async(lambda: database.sql(f"select 1 where not exists ({held})"), 90)
 
 
 # -- threads ---------------------------------------------------------------------------------------

@@ -362,6 +362,12 @@ def test_a_node_that_cannot_start_processes_is_a_problem() -> None:
     only(wrong(nodes=[node(info={"cannot_start": "Too many open files"})]), "cannot_start")
 
 
+def test_a_halted_node_is_a_note():
+    [told] = wrong(nodes=[node(info={"halted": True}), node()])
+    assert told.kind == "node_halted" and told.info and "claims no jobs" in told.sentence
+    assert told.do == f"leasehold nodes resume {told.sentence.split()[1]}"
+
+
 def test_polling_behind_a_pooler_is_a_note_for_all_nodes_together():
     pooled = [node(info={"pooled": True, "deaf_seconds": 0.0}) for _ in range(3)]
     [told] = wrong(nodes=pooled)

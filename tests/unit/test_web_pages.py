@@ -17,10 +17,10 @@ from leasehold.model.states import State
 from leasehold.ports import AttemptView, EventView, JobDetail, TermView
 from leasehold.watch.why import why_waiting
 from leasehold.web.charts import DAY, bars, ruler
-from leasehold.web.jobs import quoted, timeline
+from leasehold.web.jobs import timeline
 from leasehold.web.leaders import election
 from leasehold.web.schedules import next_day, told
-from leasehold.web.words import FILTERS, inline, short, term
+from leasehold.web.words import FILTERS, inline, quoted, short, term
 from tests.support import rows as support
 from tests.support.rows import EVENT, LEADER, TICK
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from typing import Any
 
 import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from tests.support.relay import Relay
 from tests.support.wait import until
-from tests.web.conftest import TOKEN, Open, Scene
+from tests.web.conftest import PATIENCE, TOKEN, Open, Scene
 
 PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
 
@@ -358,6 +360,22 @@ def test_a_read_only_dashboard_shows_no_buttons(scene: Scene, page_at: Open):
     page.goto(url + "jobs?q=queue:parked")
     assert page.locator(".bulk").count() == 0
     assert page.locator("text=read-only").count() == 1
+
+
+@pytest.mark.parametrize("lost", ["database", "dashboard"])
+def test_an_open_page_stops_to_say_that_all_is_well(scene: Scene, browser: Any, lost: str):
+    context = browser.new_context()  # its console may complain of what does not answer
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    with Relay(scene.dsn) as relay:
+        page.goto(scene.web(LEASEHOLD_DSN=relay.dsn))
+        page.wait_for_selector(".link.on")
+        assert page.locator(".verdict").is_visible()
+        if lost == "dashboard":
+            scene.procs.all[-1].kill(signal.SIGKILL)
+            page.wait_for_selector("text=disconnected")
+    page.wait_for_selector(".outdated .verdict", state="hidden")
+    context.close()
 
 
 def test_a_form_of_another_site_and_one_with_a_wrong_token_are_refused(scene: Scene, browser: Any):

@@ -133,7 +133,7 @@ class SimDashboards(ControlOperations):
         found = sorted(
             key for key in self.db.history if key[0] >= since and queue in (None, key[1])
         )
-        return [MinuteView(*key, **self.db.history[key]) for key in found[:limit]]
+        return [MinuteView(*key, **self.db.history[key]) for key in found[-limit:]]
 
 
 def _minute(moment: datetime) -> datetime:

@@ -174,6 +174,19 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
+    "A node is halted: it claims no jobs until somebody resumes it.",
+    "leasehold nodes resume {node}",
+    level=NOTE, page="nodes",
+)  # fmt: skip
+def _node_halted(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        if (node.info or {}).get("halted"):
+            yield Said(
+                f"Node {node.worker_id} is halted: it claims no jobs", {"node": node.worker_id}
+            )
+
+
+@check(
     "A leader has not renewed its lease for longer than the lease, and nobody has taken over.",
     "A live node takes over within recover_within; if none does, start one",
     page="leaders", alert="critical",

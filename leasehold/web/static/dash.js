@@ -32,6 +32,7 @@
       return paused || document.hidden || held || open || String(getSelection()) !== "";
     };
     const show = (text, name) => { link.textContent = text; link.className = "link " + name; };
+    const outdated = (yes) => document.getElementById("live")?.classList.toggle("outdated", yes);
     if (window.EventSource && document.getElementById("live")) {
       const source = new EventSource(body.dataset.live);
       let late = 0;
@@ -40,10 +41,11 @@
         const data = JSON.parse(event.data);
         const badge = document.getElementById("troubles");
         if (badge) { badge.textContent = data.problems; badge.hidden = !data.problems; }
+        outdated(data.away);
         show(data.away ? "database unavailable" : paused ? "paused" : "live", data.away ? "bad" : paused ? "" : "on");
         if (!busy() && window.htmx) htmx.trigger(body, "look");
       });
-      source.onerror = () => { late = late || setTimeout(() => { late = 0; show("disconnected", "bad"); }, 4000); };
+      source.onerror = () => { late = late || setTimeout(() => { late = 0; show("disconnected", "bad"); outdated(true); }, 4000); };
       source.onopen = () => { clearTimeout(late); late = 0; };
       addEventListener("pagehide", () => source.close());
     }

@@ -1,4 +1,4 @@
--- Each of at most 200 queues with work: how many jobs are ready, how many of these run, and which available one has
+-- Each of at most "limit" queues with work: how many jobs are ready, how many of these run, and which available one has
 -- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. Beyond that, the
 -- planner's statistics give an estimate (null: there are none yet). The oldest is sought at the head of each level
 -- of a queue: a bound on (queue, level) pairs would hide the queues after one with many priorities.
@@ -12,7 +12,7 @@ with recursive line (queue) as (
         where j.ready and j.queue > l.queue
         order by j.queue, leasehold.level(j.priority, j.fresh) limit 1) n
 ), lines as materialized (
-    select * from line limit 200
+    select * from line limit %(limit)s
 ), most as materialized (
     select greatest(%(most)s::bigint / greatest(count(*), 1), 100) as rows,
            greatest(2000 / greatest(count(*), 1), 10) as lanes
