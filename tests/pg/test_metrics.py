@@ -145,6 +145,17 @@ async def test_counts_outlive_the_rows_they_were_counted_from(app: App, two: Two
     assert await counts() == expected
 
 
+async def test_many_series_of_one_metric_leave_room_for_the_others(app: App, sql: Sql):
+    await sql(
+        "insert into leasehold.total (metric, subject, part, n) "
+        "select metric, 'queue' || n, '0', n from (values ('run'), ('wait')) m (metric), "
+        "generate_series(1, 5) n"
+    )
+    operator = await app.operator("test", "test")
+    rows = await operator.reports.counts(3)
+    assert [row.metric for row in rows] == ["run"] * 3 + ["wait"] * 3
+
+
 async def test_two_who_fold_at_once_count_nothing_twice(app: App, two: Two, sql: Sql):
     await sql(
         "insert into leasehold.tally (metric, subject, n) "

@@ -184,6 +184,9 @@ def test_a_queue_whose_oldest_job_waits_too_long_is_named():
     late = structs.replace(CALM, oldest={"default": 61.0})
     assert "'default'" in only(wrong(summary=late), "queue_overdue").sentence
     assert wrong(summary=late, overdue_seconds=90.0) == []
+    strange = structs.replace(late, unknown=1, unknown_tasks=("shop.new",))
+    found = {problem.kind: problem.do for problem in wrong(summary=strange)}
+    assert "a worker that knows shop.new" in found["queue_overdue"]
     only(wrong(summary=structs.replace(CALM, oldest={"mail": 3600.0})), "queue_unworked")
 
 

@@ -137,9 +137,15 @@ def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
     page="now#queues", shared=True,
 )  # fmt: skip
 def _queue_overdue(facts: Facts) -> Iterator[str | Said]:
+    unknown = facts.summary.unknown_tasks
     for queue, seconds in sorted(facts.summary.oldest.items()):
         if seconds > facts.overdue_seconds and queue in _worked(facts):
             yield Said(
                 f"Queue {queue!r} is overdue: its oldest job has waited for {duration(seconds)}",
                 {"queue": queue},
+                # of such a task, only the first jobs are held back; workers leave the others alone
+                do=f"Start a worker that knows {', '.join(unknown)}, or if the jobs are of other "
+                "tasks, add workers or slots"
+                if unknown
+                else None,
             )
