@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
-
-from msgspec import Struct
 
 from leasehold.app.home import Home
 from leasehold.errors import BadDeadline, DeadlineNotFound, Unavailable
@@ -23,7 +22,8 @@ OnBreach = AnyTask | str | None
 """The task, or its name, to enqueue on a breach."""
 
 
-class StandingDeadline(Struct, frozen=True):
+@dataclass(frozen=True)
+class StandingDeadline:
     """A deadline without a job, armed by ``app.deadline(...)`` in this process or another."""
 
     id: UUID

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
-
-from msgspec import Struct, field, structs
 
 from leasehold import errors
 from leasehold.config import Settings, wait_seconds
@@ -21,7 +19,8 @@ Role = Literal["worker", "enqueue", "observer"]
 """What a login of the database is for."""
 
 
-class Diagnosis(Struct, frozen=True):
+@dataclass(frozen=True)
+class Diagnosis:
     """The result of :meth:`App.diagnose`."""
 
     findings: list[Finding]
@@ -87,11 +86,7 @@ async def _running(settings: Settings, env: Env) -> list[Finding]:
         return []  # the examination has reported the error
     finally:
         await store.close()
-    return [
-        p if CHECKS[p.kind].doctor else structs.replace(p, level=NOTE)
-        for p in problems
-        if not p.info
-    ]
+    return [p if CHECKS[p.kind].doctor else replace(p, level=NOTE) for p in problems if not p.info]
 
 
 def _figures(found: Examination, settings: Settings) -> dict[str, Any]:

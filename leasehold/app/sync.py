@@ -137,7 +137,7 @@ class SyncApp(Twin):
         self._pid = 0
         self._thread: int | None = None
         """The loop's thread. With gevent, it is a greenlet."""
-        self._lock = threading.Lock()
+        self._starting: dict[int, threading.Lock] = {}
         self.schedules = SyncSchedules(self, schedules)
 
     def enqueue(self, request: JobRequest[R], *, on: Any = None) -> SyncJob[R]:
@@ -250,17 +250,23 @@ class SyncApp(Twin):
 
     def background(self) -> asyncio.AbstractEventLoop:
         """Return the process's loop. Start it if there is none."""
-        while self._loop is None or self._pid != os.getpid():
-            loop = (LOOP_FACTORY or asyncio.new_event_loop)()
-            thread = threading.Thread(target=loop.run_forever, name="leasehold-sync", daemon=True)
-            # without the lock: with gevent, others go on meanwhile, in this thread
-            thread.start()
-            with self._lock:
+        if self._loop is None or self._pid != os.getpid():
+            # a lock of this process, made now: gevent may have patched locks since the app was made
+            with self._starting.setdefault(os.getpid(), threading.Lock()):
                 if self._loop is None or self._pid != os.getpid():
-                    self._loop, self._pid, self._thread = loop, os.getpid(), thread.ident
-                    break
-            loop.call_soon_threadsafe(loop.stop)  # another call was quicker
+                    self._start_loop()
+        assert self._loop
         return self._loop
+
+    def _start_loop(self) -> None:
+        loop = (LOOP_FACTORY or asyncio.new_event_loop)()
+        thread = threading.Thread(target=loop.run_forever, name="leasehold-sync", daemon=True)
+        try:
+            thread.start()
+        except BaseException:
+            loop.close()
+            raise
+        self._loop, self._pid, self._thread = loop, os.getpid(), thread.ident
 
     def _need_no_loop(self) -> None:
         try:

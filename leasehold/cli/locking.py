@@ -42,12 +42,9 @@ class Runner:
     async def run(self, wait: float | None, loser: int) -> int:
         """Run the command and return its exit status, or ``loser`` if another process has the
         lock."""
-        from leasehold.cli.work.supervisor import adopt_orphans
-
         me = asyncio.current_task()
         assert me
         loop = asyncio.get_running_loop()
-        adopt_orphans()  # else what the command leaves dead might stay a zombie of its group
         for number in _FORWARDED:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self._on_signal, number, me)
@@ -67,8 +64,12 @@ class Runner:
             await self._app.close()
 
     def _on_signal(self, number: int, me: asyncio.Task[Any]) -> None:
+        from leasehold.cli.work.supervisor import adopt_orphans
+
         if self._process is not None:
-            self._told_to_end |= number in _ENDING
+            if number in _ENDING and not self._told_to_end:
+                self._told_to_end = True
+                adopt_orphans()  # else those that end later might stay zombies of its group
             if number == getattr(signal, "SIGHUP", None):
                 self._hung_up_at = asyncio.get_running_loop().time()
             _send(self._process, number)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
-
-from msgspec import structs
 
 from leasehold.cli.fitting import Column
 from leasehold.errors import error_line
@@ -20,7 +19,7 @@ def as_row(record: Any) -> Row:
     """A record from the client as a row, with secrets masked."""
     from leasehold.model.masking import masked  # imported late: --help must be quick
 
-    row = structs.asdict(record)
+    row = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
     return row | {name: masked(row[name]) for name in ("payload", "result") if name in row}
 
 

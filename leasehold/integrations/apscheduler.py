@@ -39,7 +39,7 @@ from apscheduler.schedulers.base import STATE_STOPPED
 from apscheduler.triggers.interval import IntervalTrigger
 
 from leasehold.errors import ConfigError, LostLease, ReadOnlyServer, Unavailable
-from leasehold.integrations.triggers import check_adoptable, first_from, of_the_epoch
+from leasehold.integrations.triggers import check_adoptable, first_from, is_moment, of_the_epoch
 from leasehold.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -261,12 +261,11 @@ def adopt(
     count from today (as they do without a ``start_date``), and a ``next_run_time``.
     """
     jobs = scheduler.get_jobs()
-    now = app.env.wall_now()
-    today = now.astimezone().date()
+    today = app.env.wall_now().astimezone().date()
     for job in jobs:
         check_adoptable(job, today)
         given = getattr(job, "next_run_time", None)
-        if scheduler.state == STATE_STOPPED and given and not _of_trigger(given, job, now):
+        if scheduler.state == STATE_STOPPED and given and not is_moment(job.trigger, given):
             raise ConfigError(
                 "a next_run_time of its own differs between processes",
                 got=f"{job.id}: {job.next_run_time}",
@@ -286,11 +285,6 @@ def adopt(
             job.modify(trigger=trigger) if paused else job.reschedule(trigger)
         names.append(name)
     return names
-
-
-def _of_trigger(given: datetime, job: Any, now: datetime) -> bool:
-    """Is it the moment that the trigger gives, as after ``reschedule_job`` before the start?"""
-    return bool(given == job.trigger.get_next_fire_time(None, now.astimezone(given.tzinfo)))
 
 
 def _handler(job: Any) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
@@ -78,6 +78,13 @@ def first_from(trigger: Any, due: datetime, moment: datetime) -> datetime | None
     while following is not None and following < at:
         following = trigger.get_next_fire_time(following, at)
     return following
+
+
+def is_moment(trigger: Any, moment: datetime) -> bool:
+    """Whether it is known to be one of the trigger's moments, as after ``reschedule_job``."""
+    if isinstance(trigger, BaseCombiningTrigger):  # an AndTrigger may search for ever
+        return False
+    return bool(trigger.get_next_fire_time(None, moment - timedelta(microseconds=1)) == moment)
 
 
 def of_the_epoch(trigger: Any) -> IntervalTrigger:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import eq
 from typing import Any, Generic, Protocol
 from uuid import UUID
-
-from msgspec import structs
 
 from leasehold import errors
 from leasehold.config import Settings, check_text
@@ -203,7 +201,7 @@ class Client:
     def _readable(self, record: JobRecord) -> JobRecord:
         """The record with its arguments and result decoded."""
         payload, result = (self._opened(value) for value in (record.payload, record.result))
-        return structs.replace(record, payload=payload, result=result)
+        return replace(record, payload=payload, result=result)
 
     def _opened(self, stored: Any) -> Any:
         try:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload, storable
@@ -335,7 +335,8 @@ class ClaimedJob(NamedTuple):
     """The version of the task that made the arguments."""
 
 
-class JobLine(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class JobLine:
     """A job as in the view ``leasehold.jobs``, without the columns that may be long."""
 
     id: UUID
@@ -360,11 +361,12 @@ class JobLine(Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        structs.force_setattr(self, "tags", tuple(self.tags))
-        structs.force_setattr(self, "state", State(self.state))
+        object.__setattr__(self, "tags", tuple(self.tags))
+        object.__setattr__(self, "state", State(self.state))
 
 
-class JobRecord(JobLine, frozen=True):
+@dataclass(frozen=True, slots=True)
+class JobRecord(JobLine):
     """A job as in the view ``leasehold.jobs``."""
 
     payload: Any = None

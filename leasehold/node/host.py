@@ -80,6 +80,7 @@ class GuardsHost(Host):
             tasks=self.registry.known() if self.plan.queues else (),
             queues=self.plan.queues,
             halted=self._halted,
+            defines=bool(self.plan.planned),
         )
         self.recorder.identity = identity
         return identity

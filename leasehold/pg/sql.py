@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib.resources import files
 
@@ -18,8 +18,8 @@ _PLACE = re.compile(r"%\((\w+)\)s|%%")
 
 _COLUMNS = {
     "JobOptions": ", ".join(COLUMNS.values()),
-    "JobLine": ", ".join(JobLine.__struct_fields__),
-    "JobRecord": ", ".join(JobRecord.__struct_fields__),
+    "JobLine": ", ".join(f.name for f in fields(JobLine)),
+    "JobRecord": ", ".join(f.name for f in fields(JobRecord)),
 }
 
 

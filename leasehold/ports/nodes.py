@@ -30,6 +30,8 @@ class NodeIdentity(Struct, frozen=True):
     """Queue name → its slots."""
     halted: bool = False
     """It was halted under its previous identity, and stays so."""
+    defines: bool = False
+    """Its code has schedules."""
 
     @property
     def worker_id(self) -> str:
@@ -52,7 +54,7 @@ class NodeSeen(NamedTuple):
     seen: Seen
     app: str
     release_number: int
-    """0: its release has written no schedules."""
+    """0: it defines no schedules."""
 
 
 class Heartbeat(NamedTuple):

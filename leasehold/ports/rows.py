@@ -255,13 +255,13 @@ class TransactionView(NamedTuple):
     pid: str
     """The server process, or the name of a prepared transaction or slot."""
     what: str
-    """``transaction``, ``prepared transaction`` or ``replication slot``."""
+    """``transaction``, ``prepared transaction``, ``standby`` or ``replication slot``."""
     role: str
     application: str
     client: str
     state: str | None
     open_seconds: float | None
-    """None: it is no open transaction."""
+    """None: it is no open transaction, or this login may not see the session."""
     xmin_age: int
     """How many transactions ago its snapshot was taken."""
     query: str

@@ -7,10 +7,9 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
-
-from msgspec import structs
 
 from leasehold.app import App
 from leasehold.app.sync import SyncJob
@@ -207,7 +206,7 @@ class _EagerClient(Client):
         if changes["state"] in FINISHED:
             changes["completed_at"] = self._env.wall_now()
         job = run.claim.job.id
-        self._records[job] = structs.replace(self._records[job], **changes)
+        self._records[job] = replace(self._records[job], **changes)
 
     def _jobs(self, runs: list[_Run]) -> list[Job[Any]]:
         return [

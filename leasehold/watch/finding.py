@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from dataclasses import asdict, dataclass
 
 OK, NOTE, WRONG = "ok", "note", "wrong"
 
 
-class Finding(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """One finding of the doctor or of another check."""
 
     kind: str
@@ -27,7 +28,7 @@ class Finding(Struct, frozen=True):
         return self.level != WRONG
 
     def as_json(self) -> dict[str, str]:
-        return structs.asdict(self)
+        return asdict(self)
 
 
 def quoted(name: str) -> str:

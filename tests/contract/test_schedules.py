@@ -12,6 +12,7 @@ from leasehold.model.outcome import COMPLETED, Decision
 from leasehold.model.schedule import Spec
 from leasehold.model.states import State
 from leasehold.ports import DueSchedule, Term, TickDecision
+from tests.contract.test_put_schedules import document
 from tests.contract.world import ELECTION, World, at, identity, plan, planned
 
 
@@ -308,7 +309,7 @@ async def test_the_databases_time_is_what_it_is_told(world: World):
 async def test_a_newer_release_without_schedules_keeps_nobody_from_a_rollback(world: World):
     """Web processes often have a release of their own, and define no schedules."""
     await sync(world, planned(missed="skip"), release="r2")
-    world.c.identity = identity(3, "web-41")
+    world.c.identity = structs.replace(identity(3, "web-41"), defines=False)
     await world.c.join()
     assert (await sync(world, release="r1")).kept == ["tick"]
 
@@ -317,7 +318,9 @@ async def test_a_paused_schedule_stays_paused_over_a_release_that_lacks_it(world
     await sync(world, planned("a"), planned("b"))
     await world.a.store.pause_schedule("default", "a", True)
     assert (await sync(world, planned("b"))).dropped == []
+    assert await world.a.store.put_schedule("default", document("a"), world.now), "nobody's code"
     await sync(world, planned("a"), planned("b"))
+    assert not await world.a.store.put_schedule("default", document("a"), world.now)
     assert {row.name: row.paused for row in await world.a.store.schedules(10)} == {
         "a": True, "b": False,
     }  # fmt: skip

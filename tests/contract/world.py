@@ -155,6 +155,7 @@ def identity(pid: int, release: str = "r1", **other: Any) -> NodeIdentity:
     given = {
         "id": uuid4(), "app": "default", "release": release, "host": "host", "pid": pid,
         "version": "0", "executes": True, "tasks": ("t",), "queues": {"default": 1},
+        "defines": True,
     }  # fmt: skip
     return NodeIdentity(**{**given, **other})
 

@@ -286,7 +286,15 @@ def test_intervals_that_count_from_the_start_of_a_process_count_from_1970() -> N
         ({"trigger": "calendarinterval", "weeks": 1, "id": "a"}, "without a start_date"),
         ({"trigger": "calendarinterval", "months": 1, "id": "a"}, "without a start_date"),
         ({"trigger": "calendarinterval", "years": 1, "days": 1, "id": "a"}, "start_date"),
-        ({"trigger": "cron", "minute": "*", "id": "a", "next_run_time": FAR}, "next_run_time"),
+        (
+            {
+                "trigger": "cron",
+                "minute": "*",
+                "id": "a",
+                "next_run_time": FAR + timedelta(seconds=7),
+            },
+            "next_run_time",
+        ),
     ],
 )
 def test_what_differs_between_processes_is_refused_with_the_reason(options, reason) -> None:

@@ -395,6 +395,8 @@ def test_a_slot_that_nobody_uses_is_a_problem_once_it_is_old():
     assert wrong(transactions=[hidden]) == []
     older = hidden._replace(xmin_age=1_000_001)
     assert "reports (77)" in only(wrong(transactions=[older]), "xmin_pinned").sentence
+    standby = older._replace(what="standby", application="replica1")
+    assert "on a standby (replica1)" in only(wrong(transactions=[standby]), "xmin_pinned").sentence
     assert wrong(transactions=[slot._replace(xmin_age=100_000)]) == []
     assert wrong(transactions=[slot._replace(state="active")]) == []
 

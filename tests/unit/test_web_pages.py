@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from msgspec import structs
 
 from leasehold.model.job import JobRecord
 from leasehold.model.masking import MASK, masked
@@ -114,23 +114,21 @@ def test_why_an_available_job_waits():
     ]  # fmt: skip
     assert "1,000 or more jobs" in why_waiting(JOB, MORE._replace(ahead=1000), [NODE])[0]
     assert "It is next" in why_waiting(JOB, MORE, [NODE])[-1]
-    alone = why_waiting(structs.replace(JOB, crashes=1), MORE, [NODE])
+    alone = why_waiting(replace(JOB, crashes=1), MORE, [NODE])
     assert any("run alone" in sentence for sentence in alone)
 
 
 def test_why_a_job_for_later_waits():
-    later = structs.replace(JOB, state=State.SCHEDULED, held_because="scheduled")
+    later = replace(JOB, state=State.SCHEDULED, held_because="scheduled")
     more = MORE._replace(run_at=NOW + HOUR)
     assert why_waiting(later, more, [NODE]) == ["It was scheduled for later: it is due in 1 h."]
-    tried = structs.replace(JOB, state=State.RETRYABLE, held_because="retryable", attempt=2)
+    tried = replace(JOB, state=State.RETRYABLE, held_because="retryable", attempt=2)
     assert "Attempt 2 of 5 failed; it is retried in 1 h" in why_waiting(tried, more, [NODE])[0]
     late = MORE._replace(run_at=NOW - HOUR)
     assert "No live node leads" in why_waiting(later, late, [NODE._replace(info={})])[-1]
-    unknown = structs.replace(JOB, state=State.SCHEDULED, held_because="unknown_task")
+    unknown = replace(JOB, state=State.SCHEDULED, held_because="unknown_task")
     assert "start a worker" in why_waiting(unknown, more, [NODE._replace(tasks=[])])[-1]
-    newer = structs.replace(
-        JOB, state=State.SCHEDULED, held_because="unknown_version", last_error="no"
-    )
+    newer = replace(JOB, state=State.SCHEDULED, held_because="unknown_version", last_error="no")
     second = more._replace(version=2)
     assert "a worker of a release that has it" in why_waiting(newer, second, [NODE])[-1]
     knows = NODE._replace(tasks=["send (version 2)"])
@@ -139,12 +137,12 @@ def test_why_a_job_for_later_waits():
 
 def test_what_runs_or_has_finished_waits_for_nothing():
     for state in (State.RUNNING, State.COMPLETED, State.QUARANTINED):
-        assert why_waiting(structs.replace(JOB, state=state), MORE, []) == []
+        assert why_waiting(replace(JOB, state=state), MORE, []) == []
 
 
 # -- what happened ---------------------------------------------------------------------------------
 def test_the_timeline_of_a_job_that_failed_and_then_succeeded():
-    done = structs.replace(
+    done = replace(
         JOB, state=State.COMPLETED, started_at=at(5), completed_at=at(6), attempt=2, claim_token=9,
         worker_id="b",
     )  # fmt: skip

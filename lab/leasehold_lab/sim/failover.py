@@ -15,7 +15,7 @@ from leasehold_lab.sim.checkers import Watch
 from leasehold_lab.sim.rows import SimDatabase
 
 _TABLES = (
-    "nodes", "claimed_to", "deaths", "leaders", "fences", "terms", "releases", "defining", "jobs",
+    "nodes", "claimed_to", "deaths", "leaders", "fences", "terms", "releases", "jobs",
     "done", "attempts", "keys", "repeated", "signals", "schedules", "ticks", "deadlines", "history",
     "lock_names",
 )  # fmt: skip

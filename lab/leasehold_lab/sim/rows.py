@@ -234,8 +234,6 @@ class SimDatabase:
         self.bids: list[tuple[str, UUID]] = []
         """(lock, node) in the order of arrival."""
         self.releases: dict[tuple[str, str], int] = {}
-        self.defining: dict[tuple[str, str], bool] = {}
-        """The releases that have written schedules."""
         self.jobs: dict[UUID, JobRow] = {}
         self.done: dict[UUID, DoneRow] = {}
         self.attempts: dict[tuple[UUID, int], AttemptRow] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 from uuid import UUID
 
@@ -98,7 +98,7 @@ class ControlOperations:
             "result": None,
             **told,
         }
-        names = JobRecord.__struct_fields__
+        names = [field.name for field in fields(JobRecord)]
         return JobRecord(**{n: known[n] if n in known else getattr(row, n) for n in names})
 
     def _finished(self, done: DoneRow) -> JobRecord:

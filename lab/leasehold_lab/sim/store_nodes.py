@@ -90,8 +90,7 @@ class SimNodes(NodeStore):
     def _node_seen(self, row: NodeRow) -> NodeSeen:
         """What a heartbeat shows of a node, created once per state of the node."""
         me = row.identity
-        release = (me.app, me.release)
-        number = self.db.releases[release] if release in self.db.defining else 0
+        number = self.db.releases[me.app, me.release] if me.defines else 0
         lease = (row.token, row.seq, row.lease_seconds, self.db.timeline)
         state = (*lease, number)
         if row.shown is None or row.shown[0] != state:

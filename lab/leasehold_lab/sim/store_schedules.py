@@ -131,12 +131,10 @@ class SimSchedules(ScheduleStore):
     ) -> Synced:
         db = self.db
         mine = db.releases.get((app, release))
-        if mine is not None:
-            db.defining[app, release] = True
         living = [
             db.releases[app, row.identity.release]
             for row in db.nodes.values()
-            if row.identity.app == app and (app, row.identity.release) in db.defining
+            if row.identity.app == app and row.identity.defines
         ]
         if mine is not None and max(living, default=0) > mine:
             return Synced(False, [], [])
@@ -154,6 +152,9 @@ class SimSchedules(ScheduleStore):
         ]
         for key in dropped:
             del db.schedules[key]
+        for (owner, name), row in db.schedules.items():
+            if owner == app and row.paused and name not in names:
+                row.in_code = False
         return Synced(True, kept, [name for _, name in dropped])
 
     def _keep(self, app: str, release: str, given: ScheduleDefinition, moment: datetime) -> bool:
@@ -164,7 +165,7 @@ class SimSchedules(ScheduleStore):
             )
             return True
         same = all(getattr(old, name) == getattr(given, name) for name in _COMPARED)
-        if same and old.release == release:
+        if same and old.in_code and old.release == release:
             return False
         if old.spec != given.spec:
             _redefine(old, given, moment)

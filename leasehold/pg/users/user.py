@@ -42,8 +42,8 @@ _IDLE_MS = 10_000
 statements, but the lock ends before a dead node's jobs are rescued."""
 _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
-_READ_ONLY = "25006"
 """Raised by ``leasehold.refuse``."""
+_READ_ONLY = "25006"
 _CLOSED = ("the connection is closed", "Pass an open one")
 _HAS_FAILED = "the transaction has already failed"
 _ROLL_BACK = "Roll it back first"

@@ -116,12 +116,18 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
                 f"The replication slot {row.pid} is not in use and {old}",
                 do=f"If nobody needs it: select pg_drop_replication_slot('{row.pid}')",
             )
-        hidden = row.what == "transaction" and row.open_seconds is None
-        if hidden and row.xmin_age > HIDDEN_TRANSACTIONS:
+        if row.open_seconds is not None or row.xmin_age <= HIDDEN_TRANSACTIONS:
+            continue
+        if row.what == "transaction":
             yield Said(
-                f"The snapshot of a session of {row.role or 'a standby'} ({row.pid}) is {old}",
+                f"The snapshot of a session of {row.role} ({row.pid}) is {old}",
                 do="This login may not see the session. As a superuser: "
                 f"select pg_terminate_backend({row.pid})",
+            )
+        elif row.what == "standby":
+            yield Said(
+                f"The snapshot of a query on a standby ({row.application or row.pid}) is {old}",
+                do="End the long query or transaction there",
             )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from leasehold import errors
 from leasehold.config import TROUBLE_SECONDS
@@ -125,7 +126,7 @@ def judge(found: Examination) -> list[Finding]:
     ]
     if found.error is not None:
         problem = database_problem(found.error)
-        told.append(structs.replace(problem, sentence=f"{problem.sentence} (midway)"))
+        told.append(replace(problem, sentence=f"{problem.sentence} (midway)"))
     return told
 
 
@@ -136,7 +137,7 @@ def database_problem(error: errors.LeaseholdError) -> Finding:
     sentence = " ".join(what.split())
     chosen = one or CHECKS["error"]
     told = Said(sentence[:1].upper() + sentence[1:])
-    return structs.replace(chosen.finding(told), do=error.do or chosen.hint)
+    return replace(chosen.finding(told), do=error.do or chosen.hint)
 
 
 # -- words -----------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@
       return paused || document.hidden || held || open || String(getSelection()) !== "";
     };
     const show = (text, name) => { link.textContent = text; link.className = "link " + name; };
-    const outdated = (yes) => document.getElementById("live")?.classList.toggle("outdated", yes);
+    const outdated = (yes) => document.querySelector("#live:not(.problem)")?.classList.toggle("outdated", yes);
     if (window.EventSource && document.getElementById("live")) {
       const source = new EventSource(body.dataset.live);
       let late = 0;

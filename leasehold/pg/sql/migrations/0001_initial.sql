@@ -143,6 +143,7 @@ create table leasehold.node (
     pid            integer     not null,
     version        text        not null,
     executes       boolean     not null default true,
+    defines        boolean     not null default false, -- its code has schedules
     tasks          text[]      not null default '{}',
     queues         jsonb       not null default '{}',
     -- queues on which this node sleeps and wants to be woken
@@ -243,7 +244,6 @@ create table leasehold.release (
     name        text        not null,
     number      bigint      generated always as identity,
     first_seen  timestamptz not null default now(),
-    defines     boolean     not null default false, -- it has written schedules
     primary key (app, name)
 );
 

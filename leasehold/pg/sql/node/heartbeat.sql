@@ -26,7 +26,7 @@ select exists (select 1 from me),
         from leasehold.leader l join leasehold.fence f using (name) where l.name = any (%(watched)s::text[])),
        (select json_build_array(coalesce(json_agg(n.id), '[]'), coalesce(json_agg(n.token), '[]'),
                                 coalesce(json_agg(n.seq), '[]'), coalesce(json_agg(n.lease_seconds), '[]'),
-                                coalesce(json_agg(n.app), '[]'), coalesce(json_agg(case when r.defines then r.number else 0 end), '[]'))
+                                coalesce(json_agg(n.app), '[]'), coalesce(json_agg(case when n.defines then r.number else 0 end), '[]'))
         from leasehold.node n left join leasehold.release r on r.app = n.app and r.name = n.release),
        (select coalesce(json_agg(json_build_array(s.job_id, s.claim_token, s.kind)), '[]')
         from leasehold.signal s

@@ -7,8 +7,8 @@ with known as (
     on conflict (app, name) do nothing
 )
 insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version, executes,
-                            tasks, queues, started_at, renewed_at, halted)
+                            tasks, queues, started_at, renewed_at, halted, defines)
 values (%(node_id)s, (leasehold.note_timeline() - 1 << 32) + nextval('leasehold.token_seq'), %(lease_seconds)s,
         %(node_app)s, %(node_release)s, %(node_host)s, %(node_pid)s, %(node_version)s, %(node_executes)s, %(node_tasks)s, %(node_queues)s,
-        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(node_halted)s)
+        coalesce(%(now)s::timestamptz, now()), coalesce(%(now)s::timestamptz, now()), %(node_halted)s, %(node_defines)s)
 returning token

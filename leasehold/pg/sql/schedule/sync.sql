@@ -1,16 +1,14 @@
 -- Update the schedules of an application to the code of one release. Schedules that were put at run time stay, unless
--- the code defines one of the same name. So does a paused one that the code no longer defines: a rollback of the release
--- must not resume it. Refused (no row changes, "newest" is false) while a node of a newer release is alive that
--- defines schedules too.
--- locks: release row, then schedule rows by name
+-- the code defines one of the same name. A paused one that the code no longer defines becomes such a schedule: a rollback
+-- of the release must not resume it. Refused (no row changes, "newest" is false) while a node of a newer release is
+-- alive that defines schedules too.
+-- locks: schedule rows by name
 -- index: schedule_pkey, release_pkey; a scan of node
 with newest as materialized (
     select not exists (
         select 1 from leasehold.node n join leasehold.release r on r.app = n.app and r.name = n.release
-        where n.app = %(app)s and r.defines
+        where n.app = %(app)s and n.defines
           and r.number > (select number from leasehold.release where app = %(app)s and name = %(release)s)) as yes
-), defining as (
-    update leasehold.release set defines = true where app = %(app)s and name = %(release)s and not defines
 ), d as materialized (
     select * from jsonb_to_recordset(%(schedules)s::jsonb)
         as x (name text, spec jsonb, described text, task_name text, job jsonb, missed text, grace_seconds real,
@@ -25,7 +23,7 @@ with newest as materialized (
     where newest.yes and not exists (
         select 1 from leasehold.schedule s
         where s.app = %(app)s and s.name = d.name
-          and (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
+          and s.in_code and (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
               = (d.spec, d.task_name, d.job, d.missed, d.grace_seconds, %(release)s))
     order by d.name
     on conflict (app, name) do update
@@ -33,10 +31,13 @@ with newest as materialized (
         missed = excluded.missed, grace_seconds = excluded.grace_seconds, release = excluded.release, in_code = true,
         updated_at = excluded.updated_at,
         (next_at, former) = (select r.next_at, r.former from leasehold.redefined(s, excluded) r)
-    where (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
+    where not s.in_code or (s.spec, s.task_name, s.job, s.missed, s.grace_seconds, s.release)
           is distinct from (excluded.spec, excluded.task_name, excluded.job, excluded.missed,
                             excluded.grace_seconds, excluded.release)
     returning s.name
+), left_paused as (
+    update leasehold.schedule s set in_code = false from newest
+    where newest.yes and s.app = %(app)s and s.in_code and s.paused and s.name <> all (array(select name from d))
 ), dropped as (
     delete from leasehold.schedule s using newest
     where newest.yes and s.app = %(app)s and s.in_code and not s.paused and s.name <> all (array(select name from d))
