@@ -7,6 +7,7 @@ puts a pooler in front of it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -26,6 +27,7 @@ from tests.support.pgbouncer import PgBouncer, program
 from tests.support.procs import Processes
 
 pytest_plugins = ["tests.support.no_skips"]
+gc.disable()  # until all tests are collected: they are many objects, of which none becomes garbage
 hypothesis.settings.register_profile("busy", deadline=None)  # no limit in wall-clock time
 hypothesis.settings.load_profile("busy")
 
@@ -81,6 +83,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_everywhere(item.path):
             item.add_marker("everywhere")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import logging
 import re
 import typing
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -138,6 +139,7 @@ def is_module(full: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").is_file()
 
 
+@cache
 def headings() -> set[str]:
     """The full names that the page on the API describes."""
     found = {found[1] for part in reference_api.body() if (found := re.match("#+ (.+)", part))}

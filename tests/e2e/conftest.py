@@ -17,8 +17,8 @@ Django = Callable[..., Process]
 
 
 @pytest.fixture
-def database(direct_dsn: str) -> dict[str, str]:
-    """Where the database is, in libpq's environment variables."""
+def variables(direct_dsn: str) -> dict[str, str]:
+    """Where the database is, in libpq's environment variables. It is empty."""
     given = conninfo_to_dict(direct_dsn)
     names = {"dbname": "PGDATABASE", "host": "PGHOST", "port": "PGPORT", "user": "PGUSER"}
     found = {variable: str(given[name]) for name, variable in names.items() if given.get(name)}
@@ -27,10 +27,10 @@ def database(direct_dsn: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def django(procs: Processes, database: dict[str, str], tmp_path: Path) -> Django:
+def django(procs: Processes, variables: dict[str, str], tmp_path: Path) -> Django:
     """``django("migrate", SHOP_LEASEHOLD="…")`` runs a management command of the project."""
     journal = str(tmp_path / "journal")
-    env = {**database, "DJANGO_SETTINGS_MODULE": f"{SHOP}.settings", "JOURNAL": journal}
+    env = {**variables, "DJANGO_SETTINGS_MODULE": f"{SHOP}.settings", "JOURNAL": journal}
 
     def run(*arguments: str, **more: str) -> Process:
         return procs.start("-m", "django", *arguments, name=arguments[0], env={**env, **more})

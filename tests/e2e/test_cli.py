@@ -130,14 +130,14 @@ def test_the_printed_sql_makes_the_schema(bare):
     bare("schema", "verify")
 
 
-def test_eight_processes_apply_the_schema_at_once(bare):
+def test_several_processes_apply_the_schema_at_once(bare):
     command = [sys.executable, "-m", "leasehold", "schema", "apply", "--dsn", bare.dsn]
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(8)
+        for _ in range(3)
     ]
     answers = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0] * 8, answers
+    assert [process.returncode for process in running] == [0] * 3, answers
     assert sum("Applied 0001_initial." in out for out, _ in answers) == 1
     bare("schema", "verify")
 

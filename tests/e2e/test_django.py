@@ -50,7 +50,7 @@ for task in (tasks.add_user.job(name="ada"), tasks.count_in_process.job()):
 
 
 def test_the_worker_of_several_processes_runs_from_any_folder(
-    procs: Processes, database: dict[str, str], sql: Any, tmp_path: Path
+    procs: Processes, variables: dict[str, str], sql: Any, tmp_path: Path
 ) -> None:
     """As ``python /srv/site/manage.py`` does. The project's folder is on sys.path alone."""
     (tmp_path / "site" / "shopfront").mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_the_worker_of_several_processes_runs_from_any_folder(
         "SECRET_KEY = 'x'\n"
         "INSTALLED_APPS = ['leasehold.integrations.django']\n"
         f"DATABASES = {{'default': {{'ENGINE': 'django.db.backends.postgresql', "
-        f"'NAME': {database['PGDATABASE']!r}}}}}\n"
+        f"'NAME': {variables['PGDATABASE']!r}}}}}\n"
     )
     manage = tmp_path / "site" / "manage.py"
     manage.write_text(
@@ -67,9 +67,9 @@ def test_the_worker_of_several_processes_runs_from_any_folder(
         "os.environ['DJANGO_SETTINGS_MODULE'] = 'shopfront.settings'\n"
         "execute_from_command_line(sys.argv)\n"
     )
-    assert procs.start(str(manage), "migrate", env=database).wait(60) == 0
+    assert procs.start(str(manage), "migrate", env=variables).wait(60) == 0
     options = ("leasehold_worker", "--processes", "2", "-q", "default=1")
-    worker = procs.start(str(manage), *options, env=database)
+    worker = procs.start(str(manage), *options, env=variables)
     until(lambda: sql("select count(*) from leasehold.nodes") == [(2,)], 40, "two nodes")
     pid = sql("select pid from leasehold.nodes")[0][0]
     environ = Path(f"/proc/{pid}/environ").read_text().split("\0")
@@ -170,10 +170,10 @@ def test_a_database_outside_django_is_named_by_its_dsn(
 
 # -- examples/django_gunicorn --------------------------------------------------------------------
 def test_four_gunicorn_workers_run_each_due_moment_once_also_when_the_leader_is_killed(
-    procs: Processes, database: dict[str, str], sql: Any, tmp_path: Path
+    procs: Processes, variables: dict[str, str], sql: Any, tmp_path: Path
 ) -> None:
     socket = tmp_path / "shop.sock"
-    env = {**database, "REPORT_EVERY_SECONDS": "1", "LEASEHOLD_RECOVER_WITHIN": "9"}
+    env = {**variables, "REPORT_EVERY_SECONDS": "1", "LEASEHOLD_RECOVER_WITHIN": "9"}
 
     def start(*arguments: str) -> Process:
         command = ["env", "-C", str(ROOT / "examples" / "django_gunicorn"), sys.executable]

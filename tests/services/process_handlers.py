@@ -12,29 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from leasehold import App, Cancel, Discard, Snooze
+from leasehold import Cancel, Discard, Snooze
 from leasehold.errors import LostClaim
-
-app = App("postgresql://nobody@127.0.0.1:1/nothing")
-
-
-class FileConnections:
-    """Stands for the app's operations on a user's connection, which is a file's path here."""
-
-    async def assert_mine(self, connection: str, job: Any, node: Any, token: int) -> None:
-        _write(connection, f"mine {job} {node} {token}")
-
-    async def complete(self, connection: str, job: Any, node: Any, token: int, result: Any) -> None:
-        _write(connection, f"complete {job} {node} {token} {result}")
-
-
-def _write(file: str, line: str) -> None:
-    with Path(file).open("a") as lines:
-        lines.write(line + "\n")
-
-
-app.on_connection = FileConnections()  # type: ignore[assignment]
-app.configure = lambda **_: None  # type: ignore[method-assign]  # the pool's settings have no database
 
 
 def pid() -> int:
@@ -221,17 +200,6 @@ def report(ctx: Any, shares: list[float]) -> str:
 async def report_async(ctx: Any, shares: list[float]) -> str:
     await asyncio.gather(*(ctx.progress(share, f"at {share}") for share in shares))
     return "done"
-
-
-@app.task(executor="process")
-def complete(ctx: Any, file: str) -> None:
-    ctx.assert_mine(file)
-    ctx.complete(on=file, result=7)
-
-
-@app.task(executor="process")
-async def complete_async(ctx: Any, file: str) -> None:
-    await ctx.complete(on=file)
 
 
 def complete_without_app(ctx: Any, file: str) -> None:

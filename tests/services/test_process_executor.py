@@ -43,6 +43,7 @@ from leasehold.model.outcome import (
 )
 from leasehold.tuning import Tuning
 from tests.services import process_handlers as handlers
+from tests.services import process_handlers_app as app_handlers
 from tests.services import process_unimportable
 from tests.support.wait import until, until_async
 
@@ -278,7 +279,7 @@ async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job
     assert bench.progressed == []
 
 
-@pytest.mark.parametrize("task", [handlers.complete, handlers.complete_async])
+@pytest.mark.parametrize("task", [app_handlers.complete, app_handlers.complete_async])
 async def test_a_handler_can_complete_its_job_on_a_connection_of_its_own(bench, tmp_path, task):
     file = tmp_path / "connection"
     claim = bench.start(task, file=str(file))
