@@ -258,7 +258,8 @@ def adopt(
     see the same moments. Raises ConfigError for what differs between processes: jitter, ids that
     APScheduler generates, combined triggers with intervals, dates with a fraction of a second (an
     omitted date is each process's own moment), and calendar intervals of more than a day that
-    count from today (as they do without a ``start_date``), and a ``next_run_time``.
+    count from today (as they do without a ``start_date``), and a ``next_run_time`` that is no
+    moment of the trigger.
     """
     jobs = scheduler.get_jobs()
     today = app.env.wall_now().astimezone().date()

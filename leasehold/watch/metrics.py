@@ -153,11 +153,9 @@ def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
         if node.executes:
             for queue, slots in node.queues.items():
                 sheet.add("leasehold_queue_slots", int(slots), queue)
-                sheet.put("leasehold_queue_ready", 0, queue)
-                sheet.put("leasehold_queue_oldest_ready_seconds", 0, queue)
-    if len(rows) >= QUEUE_ROWS:  # nothing is known of the queues after these
-        for name in ("leasehold_queue_ready", "leasehold_queue_oldest_ready_seconds"):
-            sheet.series[name] = {}
+                if len(rows) < QUEUE_ROWS:  # else nothing is known of the queues after these
+                    sheet.put("leasehold_queue_ready", 0, queue)
+                    sheet.put("leasehold_queue_oldest_ready_seconds", 0, queue)
     for row in rows:
         queue = row.queue
         sheet.put("leasehold_queue_ready", row.about or row.ready, queue)

@@ -207,11 +207,13 @@ WRONG: list[tuple[Any, Any, str]] = [
 ]
 
 
-def test_a_wrong_select_is_refused_with_the_reason(sessions: tuple[Session, Session]) -> None:
-    for statement, of, words in WRONG:
-        with pytest.raises(WrongSelect, match=words):
-            claim_rows(sessions[0], statement, of=of)
-        sessions[0].rollback()
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_a_wrong_select_is_refused_with_the_reason(shop: str, driver: str) -> None:
+    with Session(create_engine(url(shop, driver), poolclass=NullPool)) as session:
+        for statement, of, words in WRONG:
+            with pytest.raises(WrongSelect, match=words):
+                claim_rows(session, statement, of=of)
+            session.rollback()
 
 
 def test_text_is_read_with_care(sessions: tuple[Session, Session]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from leasehold.errors import ConfigError, WrongSelect, suggest
+from leasehold.pg.connection.faults import sqlstate_of
 
 LOCKS = {
     "update": "for update",
@@ -61,7 +62,7 @@ def claiming(select: str, of: str | None, lock: str) -> str:
 def refused(error: BaseException) -> WrongSelect | None:
     """The error for PostgreSQL's refusal to lock these rows; None if the driver's ``error`` is
     another one."""
-    state, text = getattr(error, "sqlstate", None), " ".join(str(error).split())
+    state, text = sqlstate_of(error), " ".join(str(error).split())
     if state not in ("0A000", "42P01") or not re.search(
         r"FOR (NO KEY )?(KEY )?(UPDATE|SHARE)", text
     ):

@@ -91,8 +91,9 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "A transaction has been open for longer than pin_seconds (300 by default), or a replication "
-    "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow. A session that "
-    f"this login may not see is judged by its age of {HIDDEN_TRANSACTIONS:,} transactions.",
+    "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow. A standby, or "
+    "a session that this login may not see, counts once its snapshot is "
+    f"{HIDDEN_TRANSACTIONS:,} transactions old.",
     "End the transaction, or drop the replication slot",
     page="database", shared=True, doctor=True,
 )  # fmt: skip
