@@ -199,7 +199,10 @@ class _ThreadOfItsOwn(Executor):
             else:
                 result.set_result(value)
 
-        threading.Thread(target=run, name="leasehold-end", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="leasehold-end", daemon=True).start()
+        except RuntimeError:  # Python 3.12 starts none at its exit; or there are too many
+            run()
         return result
 
 

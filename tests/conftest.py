@@ -40,6 +40,7 @@ EVERYWHERE = (
     "e2e/test_stacks",
     "e2e/test_supervisor",
     "pg/test_around",
+    "pg/test_sync_process",
     "pg/test_bad_input",
     "pg/test_cancels",
     "pg/test_clean_stop",
