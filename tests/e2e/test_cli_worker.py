@@ -239,13 +239,20 @@ def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_work
     assert worker != first.pid
     os.kill(worker, signal.SIGKILL)
     assert first.wait(60) == 128 + signal.SIGKILL
-    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+
+
+@pytest.mark.parametrize(
+    "order", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)]
+)
+def test_a_second_signal_of_another_kind_ends_a_container_at_once(shop, order):
+    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn, "LEASEHOLD_GRACE": "600"})
     first.wait_for("node_started")
-    shop.enqueue("block")
-    first.wait_for("^blocking")
-    first.kill(signal.SIGTERM)
-    first.kill(signal.SIGINT)
-    assert first.wait(60) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    shop.enqueue("swallows")
+    first.wait_for("^stuck")
+    first.kill(order[0])
+    first.wait_for("worker_stopping")
+    first.kill(order[1])
+    assert first.wait(60) == 128 + order[1]
 
 
 def test_a_container_whose_processes_all_get_sigterm_stops_cleanly(shop):

@@ -47,8 +47,8 @@ class _Stop:
         self._tell = tell
         self.asked = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._handled = 0
-        self._heard = 0
+        self._handled: list[int] = []
+        self._heard: list[int] = []
         self._supervised = _supervised()
         self.starting = asyncio.current_task()
         """The task to cancel while the node starts."""
@@ -79,20 +79,21 @@ class _Stop:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._handled += number != _HANGUP  # an init system may send it after SIGTERM
         self._act(number, self._handled)
 
     def _hear(self, reader: int) -> None:
         while numbers := os.read(reader, 64):
             for number in numbers:
                 if number in _STOP_SIGNALS and not (number == signal.SIGINT and self._supervised):
-                    self._heard += number != _HANGUP
                     self._act(number, self._heard)
 
-    def _act(self, number: int, count: int) -> None:
-        # SIGTERM may go to all processes of a container, and process 1 passes its own on
-        insists = number == signal.SIGINT or (number != _HANGUP and not init.in_child)
-        if count > 1 and insists and not self._supervised:
+    def _act(self, number: int, before: list[int]) -> None:
+        insists = bool(before) and number != _HANGUP  # an init system sends it after SIGTERM
+        if init.in_child and number == signal.SIGTERM and number in before:
+            insists = False  # all processes of a container got it, and process 1 passed its own on
+        if number != _HANGUP:
+            before.append(number)
+        if insists and not self._supervised:
             with suppress(OSError):  # its reader may be gone
                 os.write(2, b"leasehold: second signal: exiting at once\n")
             os._exit(128 + number)
