@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -99,6 +100,13 @@ def postgres() -> Iterator[Any]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def admin(postgres: Any) -> Iterator[psycopg.Connection[Any]]:
+    """The connection that creates and drops the tests' databases."""
+    with servers.admin_of(postgres.dsn) as connection:
+        yield connection
+
+
 @pytest.fixture
 def own_postgres() -> Iterator[Callable[..., Any]]:
     """``own_postgres(version=None, settings=None)`` starts a server for this test alone, which may
@@ -107,11 +115,6 @@ def own_postgres() -> Iterator[Callable[..., Any]]:
         yield lambda version=None, settings=None: stack.enter_context(
             servers.server(version, settings)
         )
-
-
-APPLY_THE_SCHEMA = {"migrated", "database", "two"}
-"""Fixtures whose database has the schema. It is copied from a template, which is much faster than
-applying the migrations."""
 
 
 @pytest.fixture(scope="session")
@@ -123,13 +126,22 @@ def template(postgres: Any) -> Iterator[str]:
 
 
 @pytest.fixture
-def direct_dsn(postgres: Any, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new database without a pooler. It is empty, unless the test uses a fixture of
-    ``APPLY_THE_SCHEMA``. It is dropped after the test."""
-    copied = APPLY_THE_SCHEMA.intersection(request.fixturenames)
-    template = request.getfixturevalue("template") if copied else None
-    with servers.database(postgres.dsn, template=template) as dsn:
+def direct_dsn(
+    postgres: Any, admin: psycopg.Connection[Any], request: pytest.FixtureRequest
+) -> Iterator[str]:
+    """A new database without a pooler. It is empty, unless the test uses ``migrated``. It is
+    dropped after the test."""
+    migrated = "migrated" in request.fixturenames
+    template = request.getfixturevalue("template") if migrated else None
+    with servers.database(postgres.dsn, template=template, admin=admin) as dsn:
         yield dsn
+
+
+@pytest.fixture
+def migrated(direct_dsn: str) -> str:
+    """``direct_dsn`` with leasehold's schema, copied from ``template``: that is much faster than to
+    apply the migrations."""
+    return direct_dsn
 
 
 @pytest.fixture

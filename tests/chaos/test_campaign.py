@@ -18,8 +18,6 @@ from leasehold_lab.chaos.fleet import Plan
 from leasehold_lab.chaos.report import to_html, to_json
 
 from leasehold.app.load import load_app
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
 
 pytestmark = pytest.mark.timeout(180)
 SECONDS = 12.0
@@ -53,10 +51,9 @@ def test_campaigns_that_overlap_leave_the_logger_as_it_was() -> None:
 
 @pytest.mark.slow
 def test_a_short_campaign_with_every_fault_holds_and_shows_enough(
-    tmp_path: Path, direct_dsn: str
+    tmp_path: Path, migrated: str
 ) -> None:
-    asyncio.run(migrate.apply(Settings(dsn=direct_dsn)))
-    result, staging = asyncio.run(both(tmp_path, direct_dsn))
+    result, staging = asyncio.run(both(tmp_path, migrated))
     print(result.counts, *result.logs.items(), staging.counts, *staging.logs.items(), sep="\n")
     assert staging.violations == [] and not staging.unknown
     assert staging.counts.faults >= 2 and staging.counts.ticks >= 5

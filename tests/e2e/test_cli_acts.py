@@ -46,12 +46,10 @@ class Cli:
 
 
 @pytest.fixture
-def cli(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(dsn: str, migrated: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.delenv("LEASEHOLD_SCHEMA", raising=False)
     monkeypatch.setenv("LOGNAME", "ada")
-    made = Cli(dsn)
-    made("schema", "apply")
-    return made
+    return Cli(dsn)
 
 
 SCHEDULE = """

@@ -10,9 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE
-from leasehold.pg.schema import migrate
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
@@ -36,8 +34,7 @@ if "{ASSIGNED_NODE}" in os.environ:  # as a supervisor's worker
 
 
 @pytest.fixture
-async def run(dsn: str, direct_dsn: str, procs: Processes) -> Any:
-    await migrate.apply(Settings(dsn=direct_dsn))
+def run(dsn: str, migrated: str, procs: Processes) -> Any:
     (procs.folder / "shop.py").write_text(SHOP)
 
     def start(*arguments: str) -> Process:

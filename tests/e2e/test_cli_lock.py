@@ -13,8 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.pg.schema import migrate
+from leasehold.config import Timings, wait_seconds
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 
@@ -24,8 +23,7 @@ REPORT = str(ROOT / "examples" / "singleton_cron" / "report.py")
 
 
 @pytest.fixture
-async def lock(dsn: str, direct_dsn: str, procs: Processes) -> Lock:
-    await migrate.apply(Settings(dsn=direct_dsn))
+def lock(dsn: str, migrated: str, procs: Processes) -> Lock:
 
     def start(*arguments: str, name: str = "lock", **env: str) -> Process:
         base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "REPORT_SECONDS": "600"}

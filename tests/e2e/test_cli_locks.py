@@ -7,13 +7,10 @@ import json
 from typing import Any
 from uuid import uuid4
 
-import pytest
 from click.testing import CliRunner
 
 from leasehold import App
 from leasehold.cli.root import root
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
 from tests.support.wait import until_async
 
 
@@ -23,12 +20,6 @@ async def leasehold(dsn: str, *arguments: str) -> str:
     )
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
     return done.stdout
-
-
-@pytest.fixture
-async def migrated(direct_dsn: str) -> str:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    return direct_dsn
 
 
 async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None:

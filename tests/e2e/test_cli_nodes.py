@@ -9,8 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
@@ -64,10 +62,9 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(dsn: str, direct_dsn: str, procs: Processes) -> Shop:
-    await migrate.apply(Settings(dsn=direct_dsn))
+def shop(dsn: str, migrated: str, procs: Processes) -> Shop:
     (procs.folder / "shop.py").write_text(SHOP)
-    return Shop(dsn, direct_dsn, procs)
+    return Shop(dsn, migrated, procs)
 
 
 def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:

@@ -90,7 +90,6 @@ class Shop:
 
     def open(self, folder: Path) -> None:
         (folder / "shop.py").write_text(SHOP)
-        self.ends(("schema", "apply"))
         self.worker = self.start("worker", "shop:app", "--queue", "default=50")
         self.locker = self.start("lock", "the report", "--", "sleep", "3600")
         self.jobs = {state: self.enqueue(request) for state, request in STATES.items()}
@@ -118,9 +117,9 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def shop(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(postgres: Any, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("shop")
-    with servers.database(postgres.dsn) as dsn, Processes(folder) as procs:
+    with servers.database(postgres.dsn, template=template) as dsn, Processes(folder) as procs:
         made = Shop(dsn, procs)
         made.open(folder)
         yield made

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,7 @@ class Shop:
         self.procs = procs
         self.dsn = dsn
         self.schema = schema
+        self._connection: psycopg.Connection[Any] | None = None
         (procs.folder / "shop.py").write_text(SHOP)
 
     def leasehold(self, *arguments: str, **env: str) -> Process:
@@ -104,10 +107,14 @@ class Shop:
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         text = statement.replace("leasehold.", f"{self.schema}.")
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            connection.prepare_threshold = None
-            cursor = connection.execute(text.encode(), values)
-            return cursor.fetchall() if cursor.description else []
+        if self._connection is None:
+            self._connection = psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None)
+        cursor = self._connection.execute(text.encode(), values)
+        return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
 
     def enqueue(self, task: str, **options: Any) -> str:
         request = json.dumps({"task": task, **options})
@@ -121,10 +128,9 @@ class Shop:
 
 
 @pytest.fixture
-def shop(procs, dsn) -> Shop:
-    shop = Shop(procs, dsn)
-    assert shop.leasehold("schema", "apply").wait(30) == 0
-    return shop
+def shop(procs, dsn, migrated) -> Iterator[Shop]:
+    with closing(Shop(procs, dsn)) as shop:
+        yield shop
 
 
 def test_a_worker_does_jobs_and_stops_cleanly_on_sigterm(shop):
@@ -325,7 +331,11 @@ def test_an_app_may_come_from_a_function_and_the_options_win(shop):
 
 
 def test_another_schema_name_works_for_apply_worker_and_jobs(procs, dsn):
-    other = Shop(procs, dsn, schema="other")
+    with closing(Shop(procs, dsn, schema="other")) as other:
+        works_in_another_schema(other)
+
+
+def works_in_another_schema(other: Shop) -> None:
     assert other.leasehold("schema", "apply").wait(30) == 0
     worker = other.worker()
     worker.wait_for("listen_works|listen_lost .*pooler")

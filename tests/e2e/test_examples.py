@@ -28,7 +28,10 @@ RECOVER_WITHIN = 9.0
 class Example:
     """Starts the commands of one example in its folder, on the database under test."""
 
-    def __init__(self, name: str, dsn: str, procs: Any) -> None:
+    def __init__(
+        self, name: str, dsn: str, procs: Any, connection: psycopg.Connection[dict[str, Any]]
+    ) -> None:
+        self._connection = connection
         self.folder = EXAMPLES / name
         self.dsn = dsn
         self._procs = procs
@@ -36,7 +39,6 @@ class Example:
             "LEASEHOLD_DSN": dsn,
             "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
         }
-        self.start(*LEASEHOLD, "schema", "apply", name="schema").wait(60)
 
     def start(self, *command: str, name: str, **env: str) -> Process:
         in_folder = ["env", "-C", str(self.folder), *command]
@@ -46,16 +48,18 @@ class Example:
         return self.start(sys.executable, *arguments, name=name, **env)
 
     def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
-        with psycopg.connect(self.dsn, autocommit=True, row_factory=dict_row) as connection:
-            return connection.execute(query, parameters).fetchall()
+        return self._connection.execute(query, parameters).fetchall()
 
     def count(self, query: str, *parameters: object) -> int:
         return next(iter(self.rows(query, *parameters)[0].values()))
 
 
 @pytest.fixture
-def example(dsn, procs):
-    return lambda name: Example(name, dsn, procs)
+def example(dsn, procs, migrated):
+    with psycopg.connect(
+        dsn, autocommit=True, prepare_threshold=None, row_factory=dict_row
+    ) as connection:
+        yield lambda name: Example(name, dsn, procs, connection)
 
 
 def pid_of(worker_id: str) -> int:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.pg.schema import migrate
+from leasehold.config import Timings, wait_seconds
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 
@@ -19,10 +18,7 @@ SYNC = str(ROOT / "examples" / "third_party_sync" / "sync.py")
 
 
 @pytest.fixture
-async def sync(
-    dsn: str, direct_dsn: str, procs: Processes, tmp_path: Path
-) -> Callable[..., Process]:
-    await migrate.apply(Settings(dsn=direct_dsn))
+def sync(dsn: str, migrated: str, procs: Processes, tmp_path: Path) -> Callable[..., Process]:
 
     def start(**env: str) -> Process:
         base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "SYNC_SECONDS": "0.5"}

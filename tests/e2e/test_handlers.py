@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -17,16 +18,17 @@ Open = Callable[[str], Shop]
 
 
 @pytest.fixture
-def opened(procs, dsn) -> Open:
+def opened(procs, dsn, migrated) -> Iterator[Open]:
     """``opened(code)``: a shop whose application is ``code``."""
 
-    def opens(code: str) -> Shop:
-        shop = Shop(procs, dsn)
-        (procs.folder / "shop.py").write_text(code)
-        assert shop.leasehold("schema", "apply").wait(60) == 0
-        return shop
+    with ExitStack() as stack:
 
-    return opens
+        def opens(code: str) -> Shop:
+            shop = stack.enter_context(closing(Shop(procs, dsn)))
+            (procs.folder / "shop.py").write_text(code)
+            return shop
+
+        yield opens
 
 
 def ended(shop: Shop, jobs: list[str], seconds: float = 60.0) -> list[str]:

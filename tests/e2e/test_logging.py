@@ -32,16 +32,15 @@ def leaks_in_thread(password: str) -> None:
 
 
 def test_each_line_is_json_and_no_secret_is_logged_or_kept(
-    direct_dsn: str, tmp_path: Path, procs: Processes
+    migrated: str, tmp_path: Path, procs: Processes
 ):
     (tmp_path / "leaky.py").write_text(APP)
-    dsn = make_conninfo(direct_dsn, password="dsn-hunter22")
+    dsn = make_conninfo(migrated, password="dsn-hunter22")
     env = {"LEASEHOLD_DSN": dsn, "PYTHONPATH": str(tmp_path)}
-    assert procs.start("-m", "leasehold", "schema", "apply", name="schema", env=env).wait(60) == 0
     worker = procs.start("-m", "leasehold", "worker", "leaky:app", "--log", "json", env=env)
 
     def sql(query: str, *params: Any) -> list[Any]:
-        with psycopg.connect(direct_dsn, autocommit=True) as connection:
+        with psycopg.connect(migrated, autocommit=True) as connection:
             return connection.execute(query, params or None).fetchall()
 
     for task in ("leaks", "leaks_in_thread"):

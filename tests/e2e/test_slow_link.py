@@ -10,8 +10,6 @@ import psycopg
 import pytest
 
 from leasehold import App
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
 from tests.support.procs import Processes
 from tests.support.relay import Relay
 from tests.support.wait import until
@@ -34,12 +32,6 @@ async def echo(ctx, text: str) -> str:
         journal.write(f"{ctx.job_id}\\n")
     return text[::-1]
 """
-
-
-@pytest.fixture
-async def migrated(direct_dsn: str) -> str:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    return direct_dsn
 
 
 def enqueueing(dsn: str) -> tuple[App, Any]:

@@ -9,10 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.config import Settings
 from leasehold.jobs.stacks import limited
 from leasehold.model.masking import MASK, masked_text
-from leasehold.pg.schema import migrate
 from tests.support.procs import Processes
 from tests.support.wait import until
 
@@ -47,12 +45,11 @@ def process(ctx) -> None:
 
 
 @pytest.fixture
-async def shop(dsn: str, direct_dsn: str, procs: Processes) -> Any:
-    await migrate.apply(Settings(dsn=direct_dsn))
+def shop(dsn: str, migrated: str, procs: Processes) -> Any:
     (procs.folder / "shop.py").write_text(SHOP)
     env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "LEASEHOLD_GRACE": "0"}
     procs.start("-m", "leasehold", "worker", "shop:app", name="worker", env=env)
-    with psycopg.connect(direct_dsn, autocommit=True) as sql:
+    with psycopg.connect(migrated, autocommit=True) as sql:
 
         def stack(task: str) -> str:
             [(job,)] = sql.execute(

@@ -11,8 +11,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
@@ -92,10 +90,9 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(direct_dsn: str, procs: Processes) -> Shop:
-    await migrate.apply(Settings(dsn=direct_dsn))
+def shop(migrated: str, procs: Processes) -> Shop:
     (procs.folder / "shop.py").write_text(SHOP)
-    return Shop(direct_dsn, procs)
+    return Shop(migrated, procs)
 
 
 def test_a_killed_worker_is_told_until_somebody_has_seen_it(shop: Shop) -> None:

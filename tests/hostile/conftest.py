@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
-
 
 @pytest.fixture
-async def connection(direct_dsn: str) -> AsyncIterator[psycopg.Connection[Any]]:
-    await migrate.apply(Settings(dsn=direct_dsn))
-    with psycopg.connect(direct_dsn) as opened:
+def connection(migrated: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(migrated) as opened:
         yield opened

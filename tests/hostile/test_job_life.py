@@ -45,7 +45,6 @@ from leasehold.model.outcome import (
     decide,
 )
 from leasehold.model.states import FINISHED, TRANSITIONS, WAITING, State
-from leasehold.pg.schema import migrate
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import AckItem, NodeIdentity, Term
 
@@ -336,11 +335,10 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(direct_dsn: str) -> Iterator[type[Life]]:
+def machine(migrated: str) -> Iterator[type[Life]]:
     """The machine on a server of its own."""
-    chosen = Settings(dsn=direct_dsn)
-    with asyncio.Runner() as runner, psycopg.connect(direct_dsn, autocommit=True) as look:
-        runner.run(migrate.apply(chosen))
+    chosen = Settings(dsn=migrated)
+    with asyncio.Runner() as runner, psycopg.connect(migrated, autocommit=True) as look:
         store = PgStore(chosen, "life")
 
         class OnThisServer(Life):

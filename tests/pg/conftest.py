@@ -11,8 +11,6 @@ import pytest
 import uvloop
 
 from leasehold import App
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import Worker
 
@@ -24,13 +22,6 @@ def pytest_asyncio_loop_factories(
     if item.get_closest_marker("every_loop"):
         return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
-
-
-@pytest.fixture
-async def migrated(direct_dsn: str) -> str:
-    """``direct_dsn`` with leasehold's schema, for the user's own connections."""
-    await migrate.apply(Settings(dsn=direct_dsn))
-    return direct_dsn
 
 
 @pytest.fixture

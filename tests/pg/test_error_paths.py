@@ -30,8 +30,8 @@ KEY = 0x52494F4C
 
 
 @pytest.fixture
-async def database(direct_dsn: str) -> AsyncIterator[Database]:
-    async with several_apps(direct_dsn, direct_dsn) as database:
+async def database(migrated: str) -> AsyncIterator[Database]:
+    async with several_apps(migrated, migrated) as database:
         yield database
 
 

@@ -22,7 +22,7 @@ Sql = Any
 
 
 @pytest.fixture
-async def two(dsn: str) -> AsyncIterator[Two]:
+async def two(dsn: str, migrated: str) -> AsyncIterator[Two]:
     async with two_processes(dsn) as made:
         yield made
 

@@ -17,7 +17,6 @@ from leasehold.model.lease import Seen
 from leasehold.model.outcome import Decision
 from leasehold.model.schedule import every
 from leasehold.model.states import State
-from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import (
@@ -179,7 +178,6 @@ async def execute(
 async def two_processes(dsn: str) -> AsyncIterator[Two]:
     """Two that have joined, on a fresh schema; nobody leads yet."""
     settings = Settings(dsn=dsn)
-    await migrate.apply(settings)
     processes = []
     for pid in (1, 2):
         identity = NodeIdentity(

@@ -11,8 +11,7 @@ from typing import Any
 import psycopg
 
 from leasehold import App
-from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.pg.schema import migrate
+from leasehold.config import Timings, wait_seconds
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)
@@ -46,7 +45,6 @@ def waiting(app: App, name: str) -> int:
 
 @asynccontextmanager
 async def several_apps(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
-    await migrate.apply(Settings(dsn=direct_dsn))
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
         database = Database(dsn, connection)
         yield database

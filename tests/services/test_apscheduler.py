@@ -38,8 +38,8 @@ FAR = datetime(2100, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
-    async with several_apps(dsn, direct_dsn) as database:
+async def database(dsn: str, migrated: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, migrated) as database:
         yield database
 
 

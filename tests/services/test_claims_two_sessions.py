@@ -25,8 +25,8 @@ from tests.support.wait import until_async
 
 
 @pytest.fixture
-async def two(direct_dsn: str) -> AsyncIterator[Two]:
-    async with two_processes(direct_dsn) as two:
+async def two(migrated: str) -> AsyncIterator[Two]:
+    async with two_processes(migrated) as two:
         yield two
 
 

@@ -18,8 +18,8 @@ from tests.support.wait import until_async
 
 
 @pytest.fixture
-async def database(direct_dsn: str) -> AsyncIterator[Database]:
-    async with a_database(direct_dsn) as database:
+async def database(migrated: str) -> AsyncIterator[Database]:
+    async with a_database(migrated) as database:
         yield database
 
 

@@ -20,8 +20,8 @@ from tests.support.wait import BUSY_SECONDS, forever, until, until_async
 
 
 @pytest.fixture
-async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
-    async with several_apps(dsn, direct_dsn) as database:
+async def database(dsn: str, migrated: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, migrated) as database:
         yield database
 
 

@@ -19,8 +19,8 @@ LOOK_SECONDS = TIMES.jitter + 1.5
 
 
 @pytest.fixture
-async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
-    async with several_apps(dsn, direct_dsn) as database:
+async def database(dsn: str, migrated: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, migrated) as database:
         yield database
 
 

@@ -27,8 +27,8 @@ FENCE = "select token from leasehold.fence where name = 'default'"
 
 
 @pytest.fixture
-async def two(direct_dsn: str) -> AsyncIterator[Two]:
-    async with two_processes(direct_dsn) as two:
+async def two(migrated: str) -> AsyncIterator[Two]:
+    async with two_processes(migrated) as two:
         yield two
 
 

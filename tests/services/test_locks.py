@@ -14,18 +14,16 @@ import psycopg
 import pytest
 
 from leasehold import App, Context
-from leasehold.config import Settings
 from leasehold.env import ASSIGNED_NODE, _taken, assigned_node_id
 from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
-from leasehold.pg.schema import migrate
 from leasehold.tuning import Tuning
 from tests.services.several import TIMES, Database, W, several_apps, waiting
 from tests.support.wait import BUSY_SECONDS, forever, until_async
 
 
 @pytest.fixture
-async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
-    async with several_apps(dsn, direct_dsn) as database:
+async def database(dsn: str, migrated: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, migrated) as database:
         yield database
 
 
@@ -232,8 +230,7 @@ async def test_one_object_is_one_use(database):
         assert lock.held
 
 
-async def test_what_the_database_refuses_is_told(direct_dsn):
-    await migrate.apply(Settings(dsn=direct_dsn))
+async def test_what_the_database_refuses_is_told(migrated, direct_dsn):
     with pytest.raises(WrongDsn):
         async with App(direct_dsn.replace("dbname=", "dbname=no_such_")).lock("x"):
             pytest.fail("there is no database")

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from leasehold import App
+from leasehold.config import Settings
+from leasehold.pg.schema import migrate
 from leasehold.tuning import Tuning
 from tests.services.several import Database, several_apps
 from tests.support import postgres as servers
@@ -26,14 +28,15 @@ LIMIT_SECONDS = 250 if LONG else 110
 
 
 @pytest.fixture
-def dsns(own_postgres: Callable[..., Any], request: Any) -> Iterator[tuple[str, str]]:
+def dsns(own_postgres: Callable[..., Any], dsn: str, migrated: str) -> Iterator[tuple[str, str]]:
     """In the long form a server with room: each process has four connections here."""
     if LONG:
         server = own_postgres(settings={"max_connections": str(PROCESSES * 4 + 50)})
-        with servers.database(server.dsn) as dsn:
-            yield dsn, dsn
+        with servers.database(server.dsn) as on_it:
+            asyncio.run(migrate.apply(Settings(dsn=on_it)))
+            yield on_it, on_it
     else:
-        yield request.getfixturevalue("dsn"), request.getfixturevalue("direct_dsn")
+        yield dsn, migrated
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ having count(*) = 1
 
 
 @pytest.fixture
-async def made(direct_dsn: str) -> AsyncIterator[Database]:
-    async with a_database(direct_dsn) as database:
+async def made(migrated: str) -> AsyncIterator[Database]:
+    async with a_database(migrated) as database:
         yield database
 
 

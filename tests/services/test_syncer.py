@@ -21,8 +21,8 @@ from tests.support.hand import Database, Process, a_database
 
 
 @pytest.fixture
-async def made(direct_dsn: str) -> AsyncIterator[Database]:
-    async with a_database(direct_dsn) as database:
+async def made(migrated: str) -> AsyncIterator[Database]:
+    async with a_database(migrated) as database:
         yield database
 
 

@@ -77,8 +77,8 @@ from leasehold.schedule, generate_series(1, 6) n where name = 'fine'
 
 
 @pytest.fixture
-async def database(dsn: str, direct_dsn: str) -> AsyncIterator[Database]:
-    async with several_apps(dsn, direct_dsn) as database:
+async def database(dsn: str, migrated: str) -> AsyncIterator[Database]:
+    async with several_apps(dsn, migrated) as database:
         yield database
 
 

@@ -38,17 +38,17 @@ _SERVICE = "a service failed"
 """What a service says of itself. That shows no promise broken, and finds nothing."""
 
 
-def search(mutant: Mutant, seeds: int) -> Found:
-    """Run seeds from 0 on until one finds the mutant."""
+def search(mutant: Mutant, seeds: int, first: int = 0) -> Found:
+    """Run seeds from ``first`` on until one finds the mutant."""
     began = time.process_time()
     crashed: int | None = None
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         result = mutant.run(seed)
         names = dict.fromkeys(_checker(text) for text in result.violations)
         by = ", ".join(name for name in names if name not in (*_CRASHES, _SERVICE))
         if by:
             seconds = round(time.process_time() - began, 1)
-            return Found(mutant.name, seed + 1, seed, result.profile, by, seconds, crashed)
+            return Found(mutant.name, seed + 1 - first, seed, result.profile, by, seconds, crashed)
         if crashed is None and names.keys() & _CRASHES:
             crashed = seed
     seconds = round(time.process_time() - began, 1)

@@ -45,6 +45,16 @@ QUICKLY_FOUND = (
 """Soon, whatever changes elsewhere; ``make mutants-sim`` looks for all of them."""
 PATIENCE = 400
 """Seeds: the rarest of these shows in one of 70."""
+FOUND_BEFORE_IN = {
+    "AckWithoutToken": 19,
+    "NoFence": 50,
+    "NoTraceOfARepetition": 52,
+    "StopWithoutDrain": 30,
+    "StopWithoutEnd": 30,
+    "UserLeaseWithoutEnd": 17,
+}
+"""Seeds to begin with, which spare the search. They need no care: when the services change, other
+seeds find the build, and the search goes on until it meets one."""
 
 
 def trace_of(seed: int) -> list[str]:
@@ -98,5 +108,5 @@ def test_a_seed_is_the_same_run_in_another_process():
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
 def test_a_broken_build_is_found(name: str):
     mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    found = search(mutant, PATIENCE)
+    found = search(mutant, PATIENCE, FOUND_BEFORE_IN.get(name, 0))
     assert found.seed is not None, f"{PATIENCE} seeds did not find that {mutant.breaks} is gone"

@@ -16,7 +16,6 @@ from leasehold.errors import Unavailable
 from leasehold.lease import news
 from leasehold.lease.guard import Guard
 from leasehold.lease.host import Host
-from leasehold.pg.schema import migrate
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import NodeIdentity
 
@@ -129,7 +128,6 @@ class Database:
 @asynccontextmanager
 async def a_database(direct_dsn: str) -> AsyncIterator[Database]:
     """Make a database with the schema, and close its processes' connections at the end."""
-    await migrate.apply(Settings(dsn=direct_dsn))
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as connection:
         database = Database(direct_dsn, connection)
         yield database

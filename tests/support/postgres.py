@@ -7,13 +7,13 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from tests.support.wait import until
@@ -80,20 +80,34 @@ def _unused(data: Path) -> bool:
 
 
 @contextmanager
-def database(dsn: str, encoding: str = "UTF8", template: str | None = None) -> Iterator[str]:
+def database(
+    dsn: str,
+    encoding: str = "UTF8",
+    template: str | None = None,
+    admin: psycopg.Connection[Any] | None = None,
+) -> Iterator[str]:
     """Yield the DSN of a new database, empty or copied, and drop it at the end, even if it has
-    connections."""
+    connections. Both over ``admin``, an autocommit connection, or else over two new ones."""
     name = f"test{os.getpid()}_{next(_numbers)}"
-    options = f" template {template}" if template else ""
+    # copies of files cost the server less than pages in its log
+    options = f" template {template} strategy file_copy" if template else ""
     if encoding != "UTF8":
         options = f" encoding '{encoding}' locale_provider libc locale 'C' template template0"
-    _command(dsn, "create database {}" + options, name)
+    command: Callable[[str], object] = admin.execute if admin else partial(_run, dsn)
+    command(f"create database {name}{options}")
     try:
         yield make_conninfo(dsn, dbname=name)
     finally:
-        _command(dsn, "drop database if exists {} with (force)", name)
+        command(f"drop database if exists {name} with (force)")
 
 
-def _command(dsn: str, command: str, name: str) -> None:
+@contextmanager
+def admin_of(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """An autocommit connection to another database of the server."""
     with psycopg.connect(make_conninfo(dsn, dbname="postgres"), autocommit=True) as connection:
-        connection.execute(sql.SQL(command).format(sql.Identifier(name)))
+        yield connection
+
+
+def _run(dsn: str, command: str) -> None:
+    with admin_of(dsn) as connection:
+        connection.execute(command)

@@ -67,12 +67,12 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(postgres: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def scene(
+    postgres: Any, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
     folder: Path = tmp_path_factory.mktemp("dashboard")
-    with servers.database(postgres.dsn) as dsn, Processes(folder) as procs:
+    with servers.database(postgres.dsn, template=template) as dsn, Processes(folder) as procs:
         env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RELEASE": "2026-11-21.3"}
-        applied = procs.start("-m", "leasehold", "schema", "apply", name="schema", env=env)
-        assert applied.wait(60) == 0
         worker = procs.start(
             "-m", "leasehold", "worker", "tests.web.scene:app", name="worker", env=env
         )
@@ -105,10 +105,9 @@ Make = Callable[..., Any]
 
 
 @pytest.fixture
-async def make(dsn: str) -> AsyncIterator[Make]:
+async def make(dsn: str, migrated: str) -> AsyncIterator[Make]:
     """``async with make(login=…) as inside`` makes a dashboard over a new schema without a node."""
     app = App(dsn=dsn)
-    await app.apply_schema()
 
     @asynccontextmanager
     async def inside(**options: Any) -> AsyncIterator[Inside]:

@@ -35,9 +35,8 @@ FRAMEWORKS: dict[str, Callable[[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, framework: str):
+async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, migrated: str, framework: str):
     app = App(dsn=dsn)
-    await app.apply_schema()
 
     def admin(request: Request) -> str | None:
         return request.headers.get("x-admin")

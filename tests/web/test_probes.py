@@ -49,9 +49,8 @@ async def test_metrics_want_the_login_and_the_probes_do_not(make: Make):
             assert "set-cookie" not in answer.headers
 
 
-async def test_livez_never_asks_the_database_and_readyz_does(dsn: str):
+async def test_livez_never_asks_the_database_and_readyz_does(dsn: str, migrated: str):
     app = App(dsn=dsn)
-    await app.apply_schema()
     web = FastAPI()
     web.mount("/ops", probes(app))
     transport = httpx.ASGITransport(web)

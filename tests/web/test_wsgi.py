@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import re
 import threading
@@ -55,9 +54,8 @@ def under_ops(wsgi_app: Any, path: str = "/ops") -> Any:
 
 
 @pytest.fixture
-def app(dsn: str) -> Iterator[App]:
+def app(dsn: str, migrated: str) -> Iterator[App]:
     app = App(dsn=dsn)
-    asyncio.run(app.apply_schema())
     yield app
     app.sync.close()
 
