@@ -10,13 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.test_examples import LEASEHOLD, Example, pid_of
+from tests.e2e.test_examples import LEASEHOLD, Example, looking_at, pid_of
 from tests.support.wait import until
 
 
 @pytest.fixture
-def oncall(dsn, procs):
-    return OnCall(Example("deadlines", dsn, procs))
+def oncall(dsn, procs, migrated):
+    with looking_at(dsn) as connection:
+        yield OnCall(Example("deadlines", dsn, procs, connection))
 
 
 class OnCall:

@@ -54,11 +54,13 @@ class Example:
         return next(iter(self.rows(query, *parameters)[0].values()))
 
 
+def looking_at(dsn: str) -> psycopg.Connection[dict[str, Any]]:
+    return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, row_factory=dict_row)
+
+
 @pytest.fixture
 def example(dsn, procs, migrated):
-    with psycopg.connect(
-        dsn, autocommit=True, prepare_threshold=None, row_factory=dict_row
-    ) as connection:
+    with looking_at(dsn) as connection:
         yield lambda name: Example(name, dsn, procs, connection)
 
 

@@ -22,8 +22,9 @@ BUSY_SECONDS = 10.0
 EVERY_SECONDS = 0.02
 SLOWER = 1.25
 LONGEST_SECONDS = 0.15
-"""Polls become slower up to this, because many of them start a process or open a connection, and
-the tests beside them need the cores."""
+"""Polls become slower up to this, because the tests beside them need the cores."""
+REST, LONGEST_REST_SECONDS = 2, 1.0
+"""The next poll waits so many times as long as the last one took, because some start a process."""
 
 
 class NeverHappened(AssertionError):
@@ -56,6 +57,10 @@ class _Watch:
     def failed(self, error: Exception) -> None:
         self.seen, self.error = f"last error: {error!r}"[:500], error
 
+    def rest(self, every: float, asked: float) -> float:
+        """The seconds until the next poll. The last one began at ``asked``."""
+        return max(every, min(REST * (time.monotonic() - asked), LONGEST_REST_SECONDS))
+
     def check(self) -> None:
         if self.left <= 0:
             waited = time.monotonic() - self.start
@@ -78,6 +83,7 @@ def until(
     """
     watch = _Watch(predicate, timeout, what)
     while True:
+        asked = time.monotonic()
         try:
             value = predicate()
         except ignoring as error:
@@ -87,7 +93,7 @@ def until(
                 return value
             watch.saw(value)
         watch.check()
-        time.sleep(every)
+        time.sleep(watch.rest(every, asked))
         every = max(every, min(every * SLOWER, LONGEST_SECONDS))
 
 
@@ -104,6 +110,7 @@ async def until_async(
     watch = _Watch(predicate, timeout, what)
     loop = asyncio.get_running_loop()
     while True:
+        asked = time.monotonic()
         try:
             async with asyncio.timeout_at(loop.time() + max(watch.left, every)):
                 value = predicate()
@@ -118,7 +125,7 @@ async def until_async(
                 return value
             watch.saw(value)
         watch.check()
-        await asyncio.sleep(every)
+        await asyncio.sleep(watch.rest(every, asked))
         every = max(every, min(every * SLOWER, LONGEST_SECONDS))
 
 
