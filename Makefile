@@ -28,9 +28,9 @@ demo-show: .venv/.has-test  ## press every button of the demo in a browser and w
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEHOLD_LONG=1 LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
 
-# Eight files run at a time, even on two cores, because most tests wait. WORKERS=0 runs one file after another,
+# Six files run at a time, even on two cores, because most tests wait. WORKERS=0 runs one file after another,
 # for -s. Files run in the order of the folders: the files with the longest tests have few, and must not come last.
-WORKERS ?= 8
+WORKERS ?= 6
 BY_FILE := --dist loadfile --no-loadscope-reorder
 # The other Pythons that PATH or pyenv offers. Each runs the tests marked `everywhere`.
 PYTHONS ?= $(if $(ARGS),,$(shell scripts/make-venv --others))

@@ -66,6 +66,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
     )
     server = uvicorn.Server(config)
     sock = config.bind_socket()
+    sock.listen(config.backlog)  # whoever reads the line may connect at once
     shown = f"[{host}]" if ":" in host else host
     click.echo(f"leasehold: the dashboard is at http://{shown}:{sock.getsockname()[1]}/")
     server.run(sockets=[sock])

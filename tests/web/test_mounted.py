@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
 
+import click
 import httpx
 import psycopg
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from litestar import Litestar
 from starlette.applications import Starlette
@@ -16,6 +19,7 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from leasehold import App
+from leasehold.cli.root import root
 from leasehold.integrations.litestar import mounted
 from leasehold.web import dashboard
 from tests.support.procs import Processes
@@ -72,6 +76,20 @@ async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, migrated: s
             cursor = await connection.execute(query)
             assert await cursor.fetchall() == [("Ada", "cancel")]
     await app.close()
+
+
+def test_the_address_is_told_when_a_browser_may_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def connect(line: str) -> None:
+        told.append(line)
+        port = int(line.rstrip("/").rpartition(":")[2])
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+
+    monkeypatch.setattr(click, "echo", connect)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
+    root.main(["web", "--port", "0", "--dsn", "postgresql:///none"], standalone_mode=False)
+    assert told
 
 
 @pytest.mark.parametrize("package", ["jinja2", "uvicorn"])
