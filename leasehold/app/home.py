@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import wraps
 from typing import Any, TypeVar, Unpack, cast
 from uuid import UUID
@@ -243,9 +243,17 @@ class Home:
 
             app.configure(dsn=test_dsn, listen=False)
 
-        ``options`` are fields of :class:`leasehold.config.Settings`. Raises ConfigError for an
+        ``options`` are fields of :class:`leasehold.config.Settings`; one that is None has no
+        effect, nor has ``dsn`` while a test has given the app a database. Raises ConfigError for an
         invalid setting, and while the app has open connections: call :meth:`close` first.
         """
+        given = {name: value for name, value in options.items() if value is not None}
+        if self.test_database:
+            given.pop("dsn", None)
+        self._use_settings({**vars(self.given), **given})
+
+    def _use_settings(self, settings: Mapping[str, Any]) -> None:
+        """Replace all settings. Raises ConfigError, as :meth:`configure` does."""
         if self.in_use():
             raise ConfigError(
                 "configure() was called while the app has connections open",
@@ -253,7 +261,7 @@ class Home:
                 "(app.sync.close() for what app.sync opened)",
             )
         # an embedded server: find it again, and apply the schema there
-        self.settings = Settings.load({**vars(self.given), **options})
+        self.settings = Settings.load(settings)
         self.registry.payload_limit = self.settings.payload_limit
         self.on_connection = UserConnections(self.settings.schema, self.codec, self.test_database)
 

@@ -190,6 +190,8 @@ def _many(
         raise click.UsageError("Give a job ID or --where FILTER.")
     if where is None:
         return False
+    if not where.strip():
+        raise click.UsageError("--where is empty: it would match all jobs.")
     from leasehold.watch.operator import REST  # imported late: --help must be quick
 
     wanted, words = parse(where), where

@@ -7,8 +7,10 @@ Such a schedule is refused.
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -72,7 +74,7 @@ def _times(celery: Any, given: Any) -> str:
     from celery.schedules import crontab, maybe_schedule, schedule
 
     times = maybe_schedule(given, app=celery)
-    if isinstance(times, crontab):
+    if type(times) is crontab:
         expression, zone = _expression(times), _zone(celery)
         cron(expression, zone)
         return f"periodic({expression!r}, timezone={zone!r}"
@@ -138,7 +140,25 @@ def _arguments(task: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
         raise BadSchedule(
             f"task {task.name} cannot take its arguments: {error}", got=(args, kwargs)
         ) from None
-    return dict(bound.arguments)
+    arguments = dict(bound.arguments)
+    for parameter in bound.signature.parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL and arguments.get(parameter.name):
+            raise BadSchedule(
+                f"task {task.name}: an argument is stored by its name, and these have none",
+                got=arguments[parameter.name],
+            )
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            arguments.pop(parameter.name, None)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments |= arguments.pop(parameter.name, {})
+    with suppress(ValueError, SyntaxError):
+        if ast.literal_eval(repr(arguments)) == arguments:
+            return arguments
+    raise BadSchedule(
+        f"task {task.name} has arguments that cannot be written as Python literals",
+        got=arguments,
+        do="Write this schedule by hand",
+    )
 
 
 def _module(modules: set[str], lines: list[str], refused: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ from werkzeug.wrappers import Response
 
 from leasehold import CallNext, Context
 from leasehold.app import App
+from leasehold.config import Settings
 from leasehold.errors import ConfigError
 from leasehold.integrations.wsgi import Wsgi, as_wsgi
 
@@ -74,7 +75,7 @@ class Leasehold:
         if self.app.test_database:
             options.pop("dsn", None)
         now = self.app.given  # a test may have put back what was there before
-        if any(getattr(now, name, None) != value for name, value in options.items()):
+        if Settings.load({**vars(now), **options}) != now:
             self.app.configure(**options)
         self._flask_app = flask_app
         flask_app.extensions[_NAME] = self

@@ -17,7 +17,7 @@ from leasehold.jobs.bulk import CannotCopy, Numbered, Pair, check_job
 from leasehold.jobs.tracing import enqueueing
 from leasehold.model.codec import Codec, opened
 from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobRecord, JobRequest, R, Unreadable
+from leasehold.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
 from leasehold.ports import Store
@@ -163,8 +163,8 @@ class Client:
                     if retried and not sent:  # but an earlier try was sent, and may have succeeded
                         raise errors.Unavailable(error.what, do=error.do, sent=True) from error
                     raise
-                if unknown and not all(job.options.history for _, job in jobs):
-                    raise  # they may have run already, and a retry could not see that
+                if unknown and not all(map(_seen_by_a_retry, jobs)):
+                    raise  # they may have run already
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
         raise errors.Unavailable(
             "the database did not answer", do="Try again. leasehold doctor examines the connection"
@@ -255,6 +255,13 @@ class Client:
                 )
             await asyncio.sleep(pause if left is None else min(pause, left))
             pause = min(pause * 1.5, 0.5)
+
+
+def _seen_by_a_retry(pair: Pair) -> bool:
+    """Return whether another try finds the job if it has run. Without history, nothing is left of
+    it. A job that replaced another has the other's id."""
+    options = pair[1].options
+    return options.history and options.on_conflict is not OnConflict.REPLACE
 
 
 def _result(record: JobRecord) -> Any:

@@ -22,7 +22,7 @@ from leasehold.errors import (
 )
 from leasehold.jobs.context import Context
 from leasehold.model.backoff import Backoff
-from leasehold.model.codec import Codec, sealed
+from leasehold.model.codec import ENCODED, Codec, sealed
 from leasehold.model.deadline import Callback, Level, as_levels
 from leasehold.model.job import (
     JOB_OPTIONS,
@@ -83,6 +83,10 @@ class TaskFunction:
         self._is_async = inspect.iscoroutinefunction(function)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and _is_context(parameters[0])
+        if self.takes_context and parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+            raise BadJob(
+                f"task {name} takes ctx only by name", do="Remove the * before it in the handler"
+            )
         self._signature = inspect.Signature(parameters[1:] if self.takes_context else parameters)
         self.executor = self._executor()
         # check the defaults now, not at the first job
@@ -98,6 +102,11 @@ class TaskFunction:
             p.name
             for p in self._signature.parameters.values()
             if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        ]
+        self._nameless = [
+            p.name
+            for p in self._signature.parameters.values()
+            if p.kind is inspect.Parameter.POSITIONAL_ONLY
         ]
         self._usual: set[tuple[str, ...]] = set()
         """Sets of argument names that are known to fit."""
@@ -161,6 +170,10 @@ class TaskFunction:
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
         codec, limit = self._registry.codec, self._registry.payload_limit
+        if ENCODED in given:
+            raise BadPayload(
+                f"{self._label}: no argument can have this name", got=ENCODED, do="Use another name"
+            )
         payload = encode(self._label, self.values.write(given), limit)
         if codec:
             payload = sealed(codec, self._label, payload, limit)
@@ -216,10 +229,11 @@ class TaskFunction:
 
     def _by_name(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
         self._check_arguments(arguments, given)
-        if len(arguments) > len(self._positional):
+        nameless = self._nameless or arguments[len(self._positional) :]
+        if nameless:
             raise BadJob(
                 f"task {self.name}: an argument is stored by its name, and these have none",
-                got=arguments[len(self._positional) :],
+                got=nameless,
                 do="Give the handler one argument that is a list",
             )
         return dict(zip(self._positional, arguments, strict=False)) | given

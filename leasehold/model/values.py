@@ -12,18 +12,31 @@ import json
 import re
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import reduce
+from datetime import UTC, datetime
+from functools import partial, reduce
 from inspect import signature, unwrap
 from operator import or_
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ForwardRef,
+    Literal,
+    Never,
+    NoReturn,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
+from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload
 
 _PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
 _SIMPLE = (None, NoneType, bool, int, float, str, list, dict)
+_WHOLES = (dict, list, tuple)
 
 
 class Values:
@@ -41,15 +54,15 @@ class Values:
         outcomes: tuple[type, ...] = (),
     ) -> None:
         hints = _hints(unwrap(function))
-        returned = _without(hints.pop("return", Any), outcomes)
-        hints = {name: hint for name, hint in hints.items() if name in arguments}
-        self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
+        returned = _without(hints.pop("return", Any), (*outcomes, NoReturn, Never))
         defaults = {name: one.default for name, one in signature(function).parameters.items()}
-        plain = {
-            name: _Plain(hint, or_none=defaults.get(name, ...) is None)
+        hints = {
+            name: Union[hint, None] if defaults.get(name, ...) is None else hint  # noqa: UP007
             for name, hint in hints.items()
-            if name not in self._arguments
+            if name in arguments
         }
+        self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
+        plain = {name: _Plain(hint) for name, hint in hints.items() if name not in self._arguments}
         self._plain = {name: one for name, one in plain.items() if one.hint is not Any}
         self._returned = Any if _plain(returned) else returned
         for name, hint in {**self._arguments, "return": self._returned}.items():
@@ -57,7 +70,7 @@ class Values:
                 _read(None, hint)
             except msgspec.ValidationError:
                 pass
-            except (TypeError, NotImplementedError) as error:
+            except (TypeError, NotImplementedError, NameError) as error:
                 raise BadJob(
                     f"the annotation of {name!r} cannot be converted from JSON: {error}",
                     got=hint,
@@ -66,6 +79,12 @@ class Values:
 
     def write(self, given: dict[str, Any]) -> dict[str, Any]:
         """Convert arguments to JSON's types. Raises BadPayload."""
+        for name, value in given.items():
+            if isinstance(value, _WHOLES) and name not in self._arguments and _odd_keys(value):
+                raise BadPayload(
+                    f"argument {name} has a dict with keys that are not text",
+                    do="Make them text, or annotate the argument: dict[int, str], dict[UUID, int]",
+                )
         if self._plain:
             self._check(given)
         return self._each(given, _unchanged) if self._arguments else given
@@ -109,9 +128,8 @@ class Values:
 class _Plain:
     """An annotation that JSON gives anyway. ``types``: those whose values need no look inside."""
 
-    def __init__(self, hint: Any, or_none: bool) -> None:
-        hint = Any if hint is object else hint
-        self.hint = Union[hint, None] if or_none else hint  # noqa: UP007 - it may be None itself
+    def __init__(self, hint: Any) -> None:
+        self.hint = Any if hint is object else hint
         parts = get_args(self.hint) if get_origin(self.hint) in (Union, UnionType) else [hint]
         self.types = {NoneType if part is None else part for part in parts if part in _SIMPLE}
         try:
@@ -152,17 +170,84 @@ def _checked(value: Any, hint: Any) -> Any:
 
 
 def _unchanged(value: Any, hint: Any) -> Any:
-    """The same, and check that a dataclass or the like comes back as it is. It does not if it is of
-    a subclass with further fields, or holds what JSON turns into something else."""
+    """The same, and check that the value comes back as it is. It does not if it is of a subclass
+    with further fields, or holds what JSON turns into something else."""
     written, read = _written_and_read(value, hint)
-    fields = hasattr(read, "__dataclass_fields__") or isinstance(read, msgspec.Struct)
-    if fields and isinstance(value, type(read)) and read != value and _compares(value):
-        raise BadPayload("its fields do not come back from JSON as they are")
+    if not _kept(value, read):
+        raise BadPayload("it does not come back from JSON as it is")
     return written
 
 
+def _kept(value: Any, read: Any) -> bool:
+    """Return whether ``read`` is the ``value`` that was given. A text may stand for a value that is
+    written as text, and a number for a Decimal."""
+    if isinstance(value, str):
+        return value == read if type(read) is str else not isinstance(read, bytes)
+    if value is None or isinstance(value, (int, float)):
+        return type(read) not in _SIMPLE or value == read or value != value
+    if isinstance(value, dict) and isinstance(read, dict):
+        if value.keys() == read.keys():
+            return all(_kept(value[key], read[key]) for key in value)
+        texts = all(isinstance(key, str) for key in value)
+        return texts and len(value) == len(read) and not any(isinstance(key, str) for key in read)
+    if isinstance(value, (list, tuple)) and isinstance(read, (list, tuple)):
+        return len(value) == len(read) and all(map(_kept, value, read))
+    if isinstance(value, (set, frozenset)):
+        all_simple = all(isinstance(one, (str, int, float)) for one in value)
+        return value == read or (all_simple and len(value) == len(read))
+    if isinstance(value, datetime) and isinstance(read, datetime) and value.tzinfo and read.tzinfo:
+        return value.astimezone(UTC) == read.astimezone(UTC)  # an hour that comes twice equals none
+    if not isinstance(value, type(read)):
+        return type(read) not in _SIMPLE
+    if hasattr(value, "model_dump"):
+        return type(value) is type(read) and _kept(_of_model(value), _of_model(read))
+    names = _field_names(read)
+    if names and type(value) is not type(read):
+        return False
+    if value == read or value != value or not _compares(value):
+        return True
+    return bool(names) and all(_kept(getattr(value, n), getattr(read, n)) for n in names)
+
+
+def _of_model(value: Any) -> dict[str, Any]:
+    """The fields of a pydantic model, without private attributes."""
+    return {**vars(value), **(value.model_extra or {})}
+
+
+def _field_names(value: Any) -> tuple[str, ...]:
+    """The names of what a dataclass, a Struct or a class of attrs stores."""
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    attrs = getattr(type(value), "__attrs_attrs__", ())
+    return tuple(getattr(type(value), "__dataclass_fields__", [one.name for one in attrs]))
+
+
+def _odd_keys(value: Any) -> bool:
+    """Return whether a dict in ``value`` has keys that are not text, which JSON would make text."""
+    level: list[Any] = [value]
+    for _ in range(Limits.json_depth):
+        if any(
+            isinstance(part, dict) and not all(isinstance(k, str) for k in part) for part in level
+        ):
+            return True
+        level = [
+            part
+            for whole in level
+            for part in (whole.values() if isinstance(whole, dict) else whole)
+            if isinstance(part, _WHOLES)
+        ]
+        if not level:
+            break
+    return False
+
+
 def _written_and_read(value: Any, hint: Any) -> tuple[Any, Any]:
-    written = msgspec.to_builtins(value, str_keys=True, enc_hook=_write_model)
+    write = partial(msgspec.to_builtins, value, str_keys=True, enc_hook=_write_model)
+    try:
+        # a set has another order in each process, and equal arguments of a schedule must be alike
+        written = write(order="deterministic")
+    except TypeError:  # a set of several types
+        written = write()
     return written, _read(written, hint)
 
 
@@ -180,7 +265,7 @@ def _write_model(value: Any) -> Any:
         for by_alias in (True, False):
             written = value.model_dump(mode="json", by_alias=by_alias, round_trip=True)
             with suppress(ValueError):
-                if type(value).model_validate(written).model_dump() == value.model_dump():
+                if _kept(value, type(value).model_validate(written)):
                     return written
         raise BadPayload(
             "the model does not come back from JSON as it is, for example because of a SecretStr"
@@ -214,16 +299,28 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         found = {}
         for name, hint in getattr(function, "__annotations__", {}).items():
             try:
-                found[name] = eval(hint, names) if isinstance(hint, str) else hint
+                resolved = eval(hint, names) if isinstance(hint, str) else hint
             except Exception:
-                found[name] = Any
+                resolved = Any
+            found[name] = Any if _names_unknown(resolved) else resolved
         return found
+
+
+def _names_unknown(hint: Any) -> bool:
+    """Return whether a part of an annotation is still the name of a type, as in list["Order"]."""
+    if isinstance(hint, (str, ForwardRef)):
+        return True
+    return get_origin(hint) is not Literal and any(map(_names_unknown, get_args(hint)))
 
 
 def _enclosed(function: Any) -> dict[str, Any]:
     """Return the names of enclosing functions that this one uses."""
+    found = {}
     cells = getattr(function, "__closure__", None) or ()
-    return dict(zip(function.__code__.co_freevars, (c.cell_contents for c in cells), strict=False))
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=False):
+        with suppress(ValueError):  # it has no value yet, as the function itself
+            found[name] = cell.cell_contents
+    return found
 
 
 def _plain(hint: Any) -> bool:
@@ -242,7 +339,7 @@ def _plain(hint: Any) -> bool:
         return False
 
 
-def _without(hint: Any, outcomes: tuple[type, ...]) -> Any:
+def _without(hint: Any, outcomes: tuple[Any, ...]) -> Any:
     if get_origin(hint) in (Union, UnionType):
         return reduce(or_, [part for part in get_args(hint) if part not in outcomes] or [Any])
     return Any if hint in outcomes else hint

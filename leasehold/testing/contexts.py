@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
@@ -132,11 +133,14 @@ def sync_context(**given: Unpack[ContextGiven]) -> FakeSyncContext:
     return of_claim(FakeSyncContext, claim_for(given), given.get("state"))
 
 
-def of_claim(kind: type[C], claim: Claim, state: Any = None) -> C:
-    """Make a context of that kind for a claim."""
+def of_claim(
+    kind: type[C], claim: Claim, state: Any = None, write: Callable[[Any], Any] | None = None
+) -> C:
+    """Make a context of that kind for a claim. ``write`` converts the result."""
     memory: Any = _Memory(claim)
     run: Any = without_loop
     made = kind(claim, "test", memory, memory, run, state)
+    made._write = write
     made.memory = memory
     return made
 

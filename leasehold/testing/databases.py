@@ -39,7 +39,8 @@ def postgres_dsn(
     Raises ConfigError for a wrong ``schema``, and ServerError, such as WrongDsn or
     PermissionDenied.
     """
-    server = server or os.environ.get("LEASEHOLD_TEST_DSN") or _server().dsn
+    server = server or os.environ.get("LEASEHOLD_TEST_DSN") or "embedded"
+    server = _server().dsn if server == "embedded" else server
     name = f"leasehold_test_{Env().new_id().hex}"
     copied = read_dsn(template)["dbname"] if template else None
     with scratch_database(server, name, schema, copied) as dsn:
@@ -59,8 +60,8 @@ async def clear(app: App) -> None:
 
     For tests that share one database, such as those of Django. The fixture ``leasehold_app`` does
     not need it, because each of its tests has a database of its own. Raises ConfigError if the
-    database's name does not contain ``test``, or if a node is alive there, and Conflict if a
-    transaction, perhaps of the test itself, keeps the tables for 5 seconds.
+    database's name does not contain the word ``test``, or if a node is alive there, and Conflict if
+    a transaction, perhaps of the test itself, keeps the tables for 5 seconds.
     """
     settings = await app.located()
     await app.close()  # the process takes part with its locks, too
@@ -83,7 +84,8 @@ def open_rival_session(
 
 def refuse_uncommitted(app: App, name: str) -> None:
     """Raise ConfigError inside Django's ``transaction.atomic``, whose jobs nobody else sees."""
-    if app.sync.joined(None) is not None:
+    eager = "client" in vars(app)
+    if not eager and app.sync.joined(None) is not None:
         raise ConfigError(
             f"{name} sees only committed jobs, and this test is inside transaction.atomic",
             do="Query leasehold.integrations.django.models: Job.objects.get(task_name=…), or use a "
@@ -111,15 +113,19 @@ def connected_to(app: App, dsn: str) -> Iterator[App]:
         )
     before = vars(app.settings)
     app.test_database = read_dsn(dsn).get("dbname", "")
-    app.configure(dsn=dsn)
+    try:
+        app._use_settings({**vars(app.given), "dsn": dsn})
+    except BaseException:
+        app.test_database = ""
+        raise
     try:
         yield app
     finally:
+        app.test_database = ""
         app.desk.close()  # with what a failed test has not released
         for loop in app.loops():
             if loop.is_running():  # in another thread, as that of app.sync
                 asyncio.run_coroutine_threadsafe(app.close(), loop).result(_CLOSE_SECONDS)
             else:
                 loop.run_until_complete(app.close())
-        app.test_database = ""
-        app.configure(**before)
+        app._use_settings(before)

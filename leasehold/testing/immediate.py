@@ -67,11 +67,12 @@ class _Run:
         self.task = task
         self.claim = claim
         self.is_async = inspect.iscoroutinefunction(task.function)
-        self.outer = of_claim(FakeContext, claim, state)
+        write = task.values.write_result
+        self.outer = of_claim(FakeContext, claim, state, write)
         """For middleware."""
         self.context: FakeContext | FakeSyncContext = self.outer
         if not self.is_async:
-            self.context = of_claim(FakeSyncContext, claim, state)
+            self.context = of_claim(FakeSyncContext, claim, state, write)
 
     def __call__(self) -> Any:
         return self._call(self.task.function)

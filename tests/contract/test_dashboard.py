@@ -56,6 +56,7 @@ async def test_a_quarantined_job_can_be_discarded_and_retried(world: World):
     assert await world.a.store.retry_many(jobs[1:], world.now) == {jobs[1]: "finished"}
     record = await world.get(jobs[0])
     assert record.state == "discarded" and "worker died" in (record.last_error or "")
+    assert (record.last_error or "").endswith("; why")
     assert await world.state(jobs[1]) == "available"
     assert (await world.a.store.summary(world.now)).quarantined == 0
 

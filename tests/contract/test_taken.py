@@ -39,8 +39,10 @@ async def test_a_job_that_hangs_at_each_attempt_is_discarded_after_the_last(worl
     assert record.started_at == at(180) and record.claim_token == claimed.claim_token
     tried = await world.a.store.attempts(job, 10)
     assert [(row.attempt, row.outcome, row.error) for row in tried] == [
-        (3, "requeued", WHY), (2, "requeued", WHY), (1, "requeued", WHY),
+        (3, "discarded", WHY), (2, "requeued", WHY), (1, "requeued", WHY),
     ]  # fmt: skip
+    [failing] = await world.a.store.failures("discarded", 600.0, world.now)
+    assert failing.discarded == 1, "it is reported"
     assert await world.a.claim() == [] and await take(world, claimed) is None
     [again] = await world.enqueue(unique="k")
     assert again != job, "its key is free"

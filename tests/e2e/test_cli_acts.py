@@ -86,6 +86,7 @@ def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
     assert "6 jobs discarded" in cli("jobs", "discard", "--where", "queue:mail", "--yes").stdout
     assert cli.state(other) == "available"
     assert "No matching jobs" in cli("jobs", "cancel", "--where", "queue:none").stdout
+    assert "--where is empty" in cli("jobs", "cancel", "--where", " ", "--yes", exits=2).stderr
     assert cli.acts() == [("cancel", 3, "cli"), ("retry", 3, "cli"), ("discard", 6, "cli")]
     assert "Did you mean 'queue'" in cli("jobs", "cancel", "--where", "queu:x", exits=1).stderr
     for wrong in (["jobs", "cancel"], ["jobs", "cancel", str(other), "--where", "queue:mail"]):

@@ -170,15 +170,20 @@ async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     await nothing_came_of_it(sql, pid, 3)
 
 
-@pytest.mark.parametrize("count", [1, 30], ids=["one", "many"])
+@pytest.mark.parametrize(
+    ("count", "options"),
+    [(1, {"history": False}), (30, {"history": False}),
+     (1, {"unique": "k", "on_conflict": "replace"})],
+    ids=["one", "many", "replaces"],
+)  # fmt: skip
 async def test_what_may_have_run_and_left_nothing_is_not_repeated(
-    app: App, monkeypatch: pytest.MonkeyPatch, sql: Any, count: int
+    app: App, monkeypatch: pytest.MonkeyPatch, sql: Any, count: int, options: dict[str, Any]
 ) -> None:
     """The answer is lost, the jobs run, and no history says so: the caller hears that nobody
     knows."""
     ran: list[int] = []
 
-    @app.task(name="t", history=False)
+    @app.task(name="t")
     async def work(n: int) -> None:
         ran.append(n)
 
@@ -198,7 +203,7 @@ async def test_what_may_have_run_and_left_nothing_is_not_repeated(
         monkeypatch.setattr(store, name, losing(getattr(store, name)))
     async with app.node():
         with pytest.raises(errors.Unavailable, match="the answer was lost"):
-            await app.enqueue_many([work.job(n=n) for n in range(count)])
+            await app.enqueue_many([work.using(**options).job(n=n) for n in range(count)])
         monkeypatch.undo()
         await work.enqueue(n=-1)
         await until_async(lambda: sql("select 1 where not exists (select 1 from leasehold.job)"))

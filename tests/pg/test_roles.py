@@ -184,6 +184,20 @@ def test_what_a_role_may_not_do_is_refused(logins, role):
         logins.refused(role, text)
 
 
+TRIGGER = """
+create temporary table x (on_failure jsonb, id uuid, task_name text, queue text, state text,
+    last_error text, attempt integer, tags jsonb, schedule text, tick_at timestamptz,
+    finished_at timestamptz);
+create trigger t after insert on x for each row execute function leasehold.failed();
+insert into x (on_failure, finished_at) values ('{"task": "refund"}', now());
+"""
+
+
+@pytest.mark.parametrize("role", ["observer", "enqueue"])
+def test_no_trigger_of_a_login_enqueues_with_the_owners_rights(logins, role):
+    logins.refused(role, TRIGGER)
+
+
 def test_a_login_of_no_role_may_do_nothing_at_all(logins):
     logins.sql("create role t_stranger login")
     try:

@@ -482,10 +482,24 @@ async def test_a_cleared_database_is_as_new_except_for_its_tokens(migrated: str,
     await app.close()
 
 
+def test_a_factory_that_configures_the_app_keeps_the_tests_database(migrated: str) -> None:
+    app = App("postgresql://production/shop", name="shop")
+    with connected_to(app, migrated):
+        app.configure(dsn="postgresql://production/shop", name="web")
+        assert (app.settings.dsn, app.settings.name) == (migrated, "web")
+    assert (app.settings.dsn, app.settings.name) == ("postgresql://production/shop", "shop")
+
+
+@pytest.mark.parametrize("name", ["contest", "latest_shop"])
+async def test_a_name_with_the_letters_of_test_is_no_test_database(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the word 'test'.*{name}"):
+        await clear(App(f"postgresql://nowhere.invalid/{name}"))
+
+
 async def test_only_a_test_database_is_cleared_and_only_the_tables_of_leasehold(
     migrated: str, sql: Any, postgres: Any
 ) -> None:
-    with pytest.raises(ConfigError, match=r"contains 'test'.*postgres"):
+    with pytest.raises(ConfigError, match=r"contains the word 'test'.*postgres"):
         await clear(App(postgres.dsn))
     await sql("create table leasehold.auth_user as select 1 as id")
     app = App(migrated)

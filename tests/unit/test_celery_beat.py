@@ -137,6 +137,24 @@ def test_what_leasehold_would_run_at_other_times_or_not_at_all_is_refused(celery
     assert "# not converted: 'odd'" in found.code
 
 
+class BusinessDays(crontab):
+    """Decides by itself when it is due."""
+
+
+def test_arguments_are_given_as_the_handler_takes_them_or_refused(celery, tasks):
+    exec("def more(a, *rest, b=1, **others): ...", tasks.__dict__)
+    celery.task(name="beat_tasks.more", shared=False)(tasks.more)
+    celery.conf.beat_schedule = {
+        "named": entry(60, "more", args=("x",), kwargs={"shop": "eu"}),
+        "nameless": entry(60, "more", args=("x", "y")),
+        "moment": entry(60, "report", kwargs={"kind": datetime(2026, 1, 1)}),
+        "own": entry(BusinessDays(hour=3)),
+    }
+    found = read(celery)
+    assert "arguments={'a': 'x', 'shop': 'eu'}" in found.code
+    assert found.refused.keys() == {"nameless", "moment", "own"}
+
+
 def test_the_machines_local_time_is_refused(celery):
     celery.conf.update(enable_utc=False, beat_schedule={"odd": entry(crontab())})
     assert "timezone" in read(celery).refused["odd"]

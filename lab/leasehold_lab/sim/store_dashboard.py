@@ -31,6 +31,7 @@ class SimDashboards(ControlOperations):
                 given_up.add(job)
             elif done is not None and done.state == "quarantined":
                 done.state = "discarded"
+                done.last_error = "; ".join(filter(None, (done.last_error, reason)))
                 given_up.add(job)
         return given_up
 

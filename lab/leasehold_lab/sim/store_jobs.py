@@ -242,10 +242,12 @@ class SimJobs(JobStore):
         moment, began = db.at(now), row.started_at or row.claimed_at
         limit = row.requeue_after
         why = f"ran longer than its requeue_after of {limit:g} s" if limit else "was taken away"
-        tried = AttemptRow(row.attempt, row.node, began, moment, "requeued", why)
+        over = row.cancel_requested or row.attempt - row.crashes >= row.max_attempts
+        state = State.CANCELLED if row.cancel_requested else State.DISCARDED
+        outcome = state.value if over else "requeued"
+        tried = AttemptRow(row.attempt, row.node, began, moment, outcome, why)
         db.attempts.setdefault((job, token), tried)
-        if row.cancel_requested or row.attempt - row.crashes >= row.max_attempts:
-            state = State.CANCELLED if row.cancel_requested else State.DISCARDED
+        if over:
             error = f"it {why}" if row.cancel_requested else why
             db.finish(row, state, moment, started_at=began, error=error)
             return state

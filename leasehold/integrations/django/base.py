@@ -76,7 +76,7 @@ class DjangoApp(App):
     def configure(self, **options: Unpack[ConfigureGiven]) -> None:
         """See :meth:`App.configure`. With ``dsn``, the app no longer uses Django's database."""
         super().configure(**options)
-        if "dsn" in options:
+        if options.get("dsn") is not None:
             self.database = ""
 
 

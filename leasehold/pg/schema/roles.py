@@ -128,6 +128,7 @@ _SIGNATURES = {
     "partitions": "partitions(timestamptz, integer, integer)",
     "note_timeline": "note_timeline(bigint)",
     "lift_tokens": "lift_tokens()",
+    "failed": "failed()",
 }
 
 

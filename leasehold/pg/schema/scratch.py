@@ -4,6 +4,7 @@ that is emptied."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -56,12 +57,12 @@ _LOCK_SECONDS = 5
 
 def empty(dsn: str, schema: str) -> None:
     """Delete all jobs, schedules, deadlines, nodes and events, with their history. Tokens keep
-    growing. Raises ConfigError if the database's name does not contain ``test``, or if a node is
-    alive there, and Conflict if a transaction keeps the tables for 5 seconds."""
+    growing. Raises ConfigError if the database's name does not contain the word ``test``, or if a
+    node is alive there, and Conflict if a transaction keeps the tables for 5 seconds."""
     name = read_dsn(dsn).get("dbname", "")
-    if "test" not in name:
+    if not re.search(r"(?<![a-z])test(?![a-z])", name.lower()):
         raise ConfigError(
-            "only a database whose name contains 'test' is emptied",
+            "only a database whose name contains the word 'test' is emptied",
             got=name,
             do="Run the test in a database of its own. In Django, use TransactionTestCase",
         )

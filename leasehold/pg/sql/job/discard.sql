@@ -14,7 +14,8 @@ with target as materialized (
     returning j.*, 'discarded' as ended, null::timestamptz as began, null::jsonb as result,
               %(reason)s::text as error, 0 as undone, 0 as crashed
 ), {{job/_finish}}, given_up as (
-    update leasehold.job_done set state = 'discarded'
+    update leasehold.job_done
+    set state = 'discarded', last_error = concat_ws('; ', last_error, nullif(%(reason)s::text, ''))
     where id = any (%(jobs)s::uuid[]) and state = 'quarantined'
     returning id
 )

@@ -16,7 +16,8 @@ with mine as materialized (
     for update skip locked
 ), tries as (
     insert into leasehold.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
-    select id, claim_token, attempt, node, started_at, coalesce(%(now)s::timestamptz, statement_timestamp()), 'requeued', why
+    select id, claim_token, attempt, node, started_at, coalesce(%(now)s::timestamptz, statement_timestamp()),
+           coalesce(over, 'requeued'), why
     from mine
     on conflict do nothing
 ), freed as (

@@ -308,7 +308,7 @@ create table leasehold.job (
 -- Available and running jobs: a claim changes no column of this index, and is a HOT update. Claims do not read the
 -- entries of running jobs, because they know where to begin.
 create index job_ready on leasehold.job (queue, (priority * 2 + fresh::integer), seat) where ready;
-create index job_waiting on leasehold.job (run_at) where not ready;
+create index job_waiting on leasehold.job (run_at, id) where not ready;
 
 -- How far a node has claimed. None of its jobs at a level has a seat above this one, so the jobs of a dead node are
 -- found without reading all waiting jobs. A claim writes it ten thousand seats ahead, so it seldom writes.
@@ -1925,5 +1925,7 @@ alter function leasehold.claim(uuid, integer, text[], integer[], text[], bigint,
     set plan_cache_mode = force_generic_plan;
 revoke execute on function leasehold.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasehold.partitions(timestamptz, integer, integer) from public;
+-- otherwise a trigger on a temporary table could enqueue any job
+revoke execute on function leasehold.failed() from public;
 
 select made from leasehold.partitions(now(), 7, 36500);
