@@ -93,6 +93,14 @@ def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
         assert "or --where" in cli(*wrong, exits=2).stderr
 
 
+def test_the_event_of_an_act_has_no_secret_of_its_filter(cli: Cli):
+    cli.enqueue(queue="mail", payload={"api_token": "s3cret"})
+    given = "args.api_token:s3cret queue:mail"
+    assert "1 job cancelled" in cli("jobs", "cancel", "--where", given, "--yes").stdout
+    on = "select fields ->> 'on' from leasehold.events where kind = 'person_acted'"
+    assert cli.sql(on) == [("jobs args.api_token:•••••• queue:mail",)]
+
+
 def test_jobs_that_an_action_cannot_change_do_not_use_up_its_limit(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ):
