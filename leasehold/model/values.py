@@ -210,8 +210,10 @@ def _kept(value: Any, read: Any) -> bool:
 
 
 def _of_model(value: Any) -> dict[str, Any]:
-    """The fields of a pydantic model, without private attributes."""
-    return {**vars(value), **(value.model_extra or {})}
+    """The fields of a pydantic model, without private attributes and cached properties."""
+    given = vars(value)
+    fields = {name: given[name] for name in type(value).model_fields if name in given}
+    return fields | (value.model_extra or {})
 
 
 def _field_names(value: Any) -> tuple[str, ...]:

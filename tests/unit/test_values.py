@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
@@ -107,6 +108,19 @@ class Outer(pydantic.BaseModel):
     inner: Secret
 
 
+class Counted(pydantic.BaseModel):
+    words: list[str]
+    _secret: int = pydantic.PrivateAttr(5)
+
+    @cached_property
+    def count(self) -> int:
+        return len(self.words)
+
+
+COUNTED = Counted(words=["a"])
+assert COUNTED.count
+
+
 class Pets(pydantic.RootModel[list[str]]):
     def __iter__(self) -> Any:
         return iter(self.root)
@@ -186,6 +200,7 @@ def test_what_would_not_come_back_is_refused(stored, hint, value):
         (Mode, Mode.FAST),
         (Model, Model(n=1, ids={ID, uuid4()})),
         (Pets, Pets(["dog", "cat"])),
+        (Counted, COUNTED),
         (set[int | str], {1, "a"}),
         (..., {Mode.FAST: [1, 2.5, None, True]}),
     ],
