@@ -58,6 +58,7 @@ EVERYWHERE = (
     "unit/test_logging",
     "unit/test_model",
     "unit/test_tasks",
+    "unit/test_values",
 )
 """Beginnings of paths under ``tests``: tests of asyncio, threads, processes and the command line.
 They run on every Python that is found. All other tests run on the Python of ``.venv``."""
