@@ -21,7 +21,7 @@ ENDPOINT = "https://api.example.com/v1/customers"
 SECONDS = float(os.environ.get("SYNC_SECONDS", "1"))
 WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "30"))
 
-app = App()
+app = App(os.environ.get("LEASEHOLD_DSN", "embedded"))
 
 
 def call_api(token: int, what: str) -> None:
