@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
@@ -376,9 +376,16 @@ class JobRecord(JobLine):
 
 
 def _deep(value: Any) -> bool:
-    """Return whether it is nested deeper than the limit. It does not recurse."""
+    """Return whether it is nested deeper than the limit."""
+    return sum(1 for _ in levels(value)) > Limits.json_depth
+
+
+def levels(value: Any) -> Iterator[list[Any]]:
+    """Yield ``value``, then the dicts, lists and tuples in it, then those in these, and so on. Ends
+    one level below the limit, because a value may contain itself. It does not recurse."""
     level = [value]
-    for _ in range(Limits.json_depth):
+    for _ in range(Limits.json_depth + 1):
+        yield level
         level = [
             part
             for whole in level
@@ -386,8 +393,7 @@ def _deep(value: Any) -> bool:
             if isinstance(part, (dict, list, tuple))
         ]
         if not level:
-            return False
-    return True
+            return
 
 
 _ENCODER = json.JSONEncoder(

@@ -31,8 +31,8 @@ from typing import (
 
 import msgspec
 
-from leasehold.config import Limits
 from leasehold.errors import BadJob, BadPayload
+from leasehold.model.job import levels
 
 _PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
 _SIMPLE = (None, NoneType, bool, int, float, str, list, dict)
@@ -226,21 +226,8 @@ def _field_names(value: Any) -> tuple[str, ...]:
 
 def _odd_keys(value: Any) -> bool:
     """Return whether a dict in ``value`` has keys that are not text, which JSON would make text."""
-    level: list[Any] = [value]
-    for _ in range(Limits.json_depth):
-        if any(
-            isinstance(part, dict) and not all(isinstance(k, str) for k in part) for part in level
-        ):
-            return True
-        level = [
-            part
-            for whole in level
-            for part in (whole.values() if isinstance(whole, dict) else whole)
-            if isinstance(part, _WHOLES)
-        ]
-        if not level:
-            break
-    return False
+    dicts = (part for level in levels(value) for part in level if isinstance(part, dict))
+    return not all(isinstance(key, str) for one in dicts for key in one)
 
 
 def _written_and_read(value: Any, hint: Any) -> tuple[Any, Any]:

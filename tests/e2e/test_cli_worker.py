@@ -330,12 +330,13 @@ def test_an_app_may_come_from_a_function_and_the_options_win(shop):
     process.wait_for("node_started")
 
 
-def test_another_schema_name_works_for_apply_worker_and_jobs(procs, dsn):
-    with closing(Shop(procs, dsn, schema="other")) as other:
-        works_in_another_schema(other)
+@pytest.fixture
+def other(procs, dsn) -> Iterator[Shop]:
+    with closing(Shop(procs, dsn, schema="other")) as shop:
+        yield shop
 
 
-def works_in_another_schema(other: Shop) -> None:
+def test_another_schema_name_works_for_apply_worker_and_jobs(other):
     assert other.leasehold("schema", "apply").wait(30) == 0
     worker = other.worker()
     worker.wait_for("listen_works|listen_lost .*pooler")

@@ -24,7 +24,9 @@ if not settings.configured:
     settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}})
     django.setup()
 
-from django.db import connection, connections, transaction  # noqa: E402
+from django.db import OperationalError, connection, connections, transaction  # noqa: E402
+
+from leasehold.integrations.django.base import DjangoApp  # noqa: E402
 
 
 @pytest.fixture
@@ -181,3 +183,22 @@ def test_sqlite_is_refused_also_by_way_of_django() -> None:
 
     with pytest.raises(WrongConnection, match="SQLite cannot lock rows"):
         claim_rows(DatabaseWrapper({"NAME": ":memory:"}), "select 1", of="effect")
+
+
+async def test_outside_atomic_djangos_connection_enqueues_and_its_error_is_djangos(
+    database: Any,
+) -> None:
+    connections.settings["default"].update(HOST="/no/such/folder")
+    app = DjangoApp(name="shop")
+
+    @app.task(name="send")
+    def send() -> None: ...
+
+    def enqueue() -> None:
+        with pytest.raises(OperationalError, match="no/such/folder"):
+            app.sync.enqueue(send.job())
+        with pytest.raises(OperationalError, match="no/such/folder"):
+            app.sync.enqueue_many([send.job()])
+
+    await in_thread(enqueue)
+    await app.close()
