@@ -110,12 +110,12 @@ class Tuning:
     """Jobs that one page examines to find those that match."""
     page_bad_rows: int = 3000
     """The same for jobs that did not complete. Each is on another page of the table."""
-    page_head_rows: int = 10_000
+    running_rows: int = 1_000_000
     """Jobs at the heads of all queues that are examined to find the running ones."""
     page_event_rows: int = 10_000
     """Events that one page examines."""
-    bulk_rows: int = 1_000_000
-    """Jobs that a bulk action examines, in several steps."""
+    bulk_rows: int = 20_000
+    """Jobs that one step of a bulk action examines to find those that match."""
     locked_tries: int = 8
     """Tries of a cancel or a retry of one job whose row a transaction holds."""
     locked_first_pause: float = 0.01
@@ -202,8 +202,10 @@ class Tuning:
     """How many of the newest events one read fetches."""
     term_events: int = 5000
     """The most events that explain the ends of terms."""
-    acted_jobs: int = 10_000
+    acted_jobs: int = 1_000_000
     """The most jobs that one bulk action changes. For more, repeat it."""
+    previewed_jobs: int = 10_000
+    """Where the preview of a bulk action stops counting."""
     backfill_ticks: int = 10_000
     """The most moments of one backfill."""
     trips_per_call: float = 5.0

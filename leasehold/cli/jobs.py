@@ -51,7 +51,8 @@ def _filter_option(name: str) -> Option:
 def jobs(limit: int, **options: Any) -> None:
     """List the newest jobs, or act on jobs.
 
-    ID is a job's id, or at least 8 digits of its beginning that only
+    With --state running, the oldest come first; with scheduled or retryable, those due next.
+        ID is a job's id, or at least 8 digits of its beginning that only
     this job has. Ids begin with the time: the first 8 digits stand for about a minute.
     """
     if click.get_current_context().invoked_subcommand:

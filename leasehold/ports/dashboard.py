@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
-from leasehold.ports.common import Now
-from leasehold.ports.operation import Operations, operation, value
+from leasehold.ports.operation import Now, Operations, operation, value
 from leasehold.ports.rows import (
     AttemptView,
     CountView,
@@ -110,7 +109,7 @@ class Reports(Operations):
         self, wanted: JobFilter, most: int, *, far: bool = False
     ) -> tuple[list[UUID], bool]:
         """Return at most ``most`` ids that a filter matches, and whether there may be more. It
-        scans as for one page; with ``far``, as long as needed, up to a million jobs."""
+        scans as for one page; with ``far``, to the end."""
 
     @operation("web/job")
     async def job(self, job: UUID, now: Now = None) -> JobDetail | None: ...

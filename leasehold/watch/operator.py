@@ -142,9 +142,9 @@ class Operator:
 
     # -- many ------------------------------------------------------------------------------------
     async def preview(self, wanted: JobFilter, act: str | None = None) -> tuple[int, bool]:
-        """How many jobs a filter matches that the action may change (None: any action), up to the
-        limit of one action, and whether there may be more, which the action would find."""
-        found, more = await self._found(act, wanted)
+        """How many jobs a filter matches that the action may change (None: any action), up to
+        ``previewed_jobs``, and whether there may be more, which the action would find."""
+        found, more = await self._found(act, wanted, Tuning.previewed_jobs)
         return len(found), more
 
     async def bulk(
@@ -155,7 +155,7 @@ class Operator:
         for the record. Raises BadFilter if a repetition would find the same jobs again."""
         if act not in ACTS:
             raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-        found, more = await self._found(act, wanted, far=True)
+        found, more = await self._found(act, wanted, Tuning.acted_jobs, far=True)
         full = more and len(found) == Tuning.acted_jobs
         if full and act == "retry" and wanted.state is None:
             raise errors.BadFilter(
@@ -172,7 +172,7 @@ class Operator:
         return changed, more
 
     async def _found(
-        self, act: str | None, wanted: JobFilter, far: bool = False
+        self, act: str | None, wanted: JobFilter, most: int, far: bool = False
     ) -> tuple[list[UUID], bool]:
         """Without the finished jobs that the action cannot change, which would use up its limit."""
         parts = [wanted]
@@ -182,8 +182,7 @@ class Operator:
         found: list[UUID] = []
         more = False
         for part in parts:
-            left = Tuning.acted_jobs - len(found)
-            ids, rest = await self.reports.matching(part, left, far=far)
+            ids, rest = await self.reports.matching(part, most - len(found), far=far)
             found, more = found + ids, more or rest
         return found, more
 

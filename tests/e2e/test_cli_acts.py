@@ -129,6 +129,37 @@ def test_jobs_that_an_action_cannot_change_do_not_use_up_its_limit(
     assert {cli.state(job) for job in jobs} == {"discarded"}
 
 
+def test_an_action_finds_jobs_behind_many_others(cli: Cli, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Tuning, "bulk_rows", 2)
+    old = cli.enqueue(queue="mail")
+    newer = [cli.enqueue(queue="other") for _ in range(7)]
+    assert "1 job cancelled" in cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
+    assert cli.state(old) == "cancelled"
+    assert {cli.state(job) for job in newer} == {"available"}
+
+
+RUNNING = """
+with n as (
+    insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version)
+    values (gen_random_uuid(), 1, 1000, 'shop', 'r', 'h', 1, '0') returning id
+), claimed as (
+    insert into leasehold.claimed_to (node, queue, level, seat)
+    select id, 'default', 1, 1000000 from n
+)
+update leasehold.job set node = n.id, claim_token = 1, claimed_at = now() from n
+"""
+
+
+def test_an_action_on_running_jobs_reaches_all_of_them(cli: Cli):
+    columns = "id, queue, task_name, payload"
+    made = f"insert into leasehold.job ({columns}) select gen_random_uuid(), 'default', 't', '{{}}'"
+    cli.sql(f"{made} from generate_series(1, 10100)")
+    cli.sql(RUNNING)
+    told = cli("jobs", "cancel", "--where", "state:running", "--yes").stdout
+    assert told == "10,100 jobs cancelled, or cancellation requested if running.\n"
+    assert cli.sql("select count(*) from leasehold.job where not cancel_requested") == [(0,)]
+
+
 def test_the_command_masks_secrets_as_the_dashboard_does(cli: Cli):
     job = cli.enqueue(payload={"user": "ada", "password": "hunter2"})
     for shown in (

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from leasehold.config import Settings
+from leasehold.model.filter import JobFilter
 from leasehold.pg.connection.session import Session
 from leasehold.pg.sql import statement
 from tests.pg.bench import Bench
@@ -109,10 +110,11 @@ async def test_running_jobs_are_listed_without_reading_the_jobs_that_wait(
     bench: Bench, sql: Any, stale: list[tuple[UUID, int]]
 ) -> None:
     await sql(READY.replace("2000", "40000"))
-    wanted = {name: None for name in ("queue", "task", "nodes", "tag")}
-    params = {**wanted, "state": "running", "paths": [], "values": [], "limit": 1000}
-    cursor = await bench.user.execute(statement("job/list", "leasehold"), params)
-    assert len(await cursor.fetchall()) == len(stale)
+    params = {**JobFilter(state="running").params(), "nodes": None, "after": UUID(int=0)}
+    params.update(limit=1000, scan=1_000_000)
+    cursor = await bench.user.execute(statement("web/jobs_running", "leasehold"), params)
+    [(_, ids)] = await cursor.fetchall()
+    assert len(ids) == len(stale)
     cursor = await bench.user.execute(
         "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables"
         " where relid = 'leasehold.job'::regclass"

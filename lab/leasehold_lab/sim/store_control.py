@@ -84,7 +84,10 @@ class ControlOperations:
         records = [self._record(row) for row in self.db.jobs.values()]
         records += [self._finished(row) for row in self.db.done.values()]
         found = [record for record in records if _matches(record, wanted)]
-        found.sort(key=lambda record: record.id, reverse=True)
+        if wanted.state in (State.SCHEDULED, State.RETRYABLE):
+            found.sort(key=lambda record: (self.db.jobs[record.id].run_at, record.id))
+        else:
+            found.sort(key=lambda record: record.id, reverse=wanted.state != State.RUNNING)
         return found[:limit]
 
     def _record(self, row: JobRow, **told: Any) -> JobRecord:

@@ -19,6 +19,7 @@ from leasehold.pg.connection.encodings import fetch_told
 from leasehold.pg.connection.fast.copying import NULL, field, text
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
+from leasehold.pg.stores.listing import Listing
 from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
 from leasehold.tuning import Tuning
 
@@ -177,8 +178,12 @@ class PgJobs(JobStore, DashboardStore):
         return None
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        params = {**wanted.params(), "nodes": None, "limit": limit}
-        return [JobRecord(*row) for row in await self._pool.fetch("job/list", params)]
+        ids, _ = await Listing(self._pool).matching(wanted, limit, far=True)
+        rows = await self._pool.fetch("job/records", {"ids": ids})
+        by_id = {row[0]: JobRecord(*row) for row in rows}
+        found = [by_id[i] for i in ids if i in by_id]
+        # a job may have gone on since its id was found
+        return [job for job in found if wanted.state in (None, job.state)]
 
 
 async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> str | None:

@@ -2,7 +2,14 @@
 -- head of a level of a queue.
 -- locks: none
 -- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad
-with recursive {{job/_lanes}}, head as materialized (
+with recursive lane (queue, level) as (
+    (select j.queue, leasehold.level(j.priority, j.fresh) from leasehold.job j where j.ready order by 1, 2 limit 1)
+    union all
+    select n.queue, n.level from lane l cross join lateral (
+        select j.queue, leasehold.level(j.priority, j.fresh) as level from leasehold.job j
+        where j.ready and (j.queue, leasehold.level(j.priority, j.fresh)) > (l.queue, l.level)
+        order by 1, 2 limit 1) n
+), head as materialized (
     select l.queue, h.run_at
     from (select * from lane limit 10000) l
     cross join lateral (

@@ -1,18 +1,17 @@
--- The running jobs. They are at the head of their queue and level, where claims took them. Reads at most "scan"
--- jobs, the same number at each head: ids, the oldest first.
+-- The running jobs: ids, the oldest first. They stand up to where nodes have claimed. Reads at most "scan" jobs.
 -- locks: none
--- index: job_ready (in order)
-with recursive {{job/_lanes}}, lanes as materialized (
-    select * from lane where %(queue)s::text is null or queue = %(queue)s limit 200
-), looked as materialized (
+-- index: job_ready (in order); a scan of claimed_to
+with looked as materialized (
     select h.id, h.ok
-    from lanes l
+    from (select queue, level, max(seat) as seat from leasehold.claimed_to
+          where %(queue)s::text is null or queue = %(queue)s group by 1, 2) l
     cross join lateral (
         select j.id, j.node is not null and {{job/_matches}} as ok
         from leasehold.job j
-        where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = l.level
-        order by j.seat limit (select greatest(%(scan)s::bigint / greatest(count(*), 1), 100) from lanes)) h
+        where j.ready and j.queue = l.queue and leasehold.level(j.priority, j.fresh) = l.level and j.seat <= l.seat
+        offset 0) h  -- keeps the planner, whose statistics may be old, from reading all ready jobs at once
+    limit %(scan)s
 )
-select (select count(*) from looked), null::uuid,
+select (select count(*) from looked),
        array(select id from looked
              where ok and id > %(after)s and id >= %(first)s and id <= %(last)s order by id limit %(limit)s)

@@ -1,0 +1,70 @@
+"""Lists of jobs, which are found in steps of a limited number of rows."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from leasehold import App
+from leasehold.tuning import Tuning
+from tests.support.wait import until_async
+
+
+@pytest.fixture
+def app(migrated: str, monkeypatch: pytest.MonkeyPatch) -> App:
+    for name in ("page_rows", "page_bad_rows", "bulk_rows"):
+        monkeypatch.setattr(Tuning, name, 2)
+    return App(migrated, name="shop")
+
+
+async def test_jobs_are_found_behind_many_others(app: App, sql: Any) -> None:
+    @app.task(name="rare", tags=["vip"])
+    async def rare() -> None: ...
+
+    @app.task(name="usual")
+    async def usual() -> None: ...
+
+    old = await rare.using(queue="mail").enqueue()
+    await app.enqueue_many([usual.job() for _ in range(7)])
+    for wanted in ({"task": "rare"}, {"queue": "mail"}, {"tag": "vip"}):
+        assert [job.id for job in await app.jobs(**wanted)] == [old.id], wanted
+    assert len(await app.jobs()) == 8 and len(await app.jobs(limit=5)) == 5
+    await sql("update leasehold.job set ready = false, held_because = 'scheduled'")
+    await sql("update leasehold.job set held_because = 'retryable' where id = %s", [old.id])
+    assert [job.id for job in await app.jobs(state="retryable")] == [old.id]
+    assert [job.id for job in await app.jobs(state="scheduled", task="rare")] == []
+    assert len(await app.jobs(state="scheduled")) == 7
+    await app.close()
+
+
+async def test_jobs_that_wait_for_their_time_are_listed_by_that_time(app: App) -> None:
+    @app.task(name="later")
+    async def later() -> None: ...
+
+    hours = [5, 1, 3, 2, 4]
+    made = {h: await later.using(run_in=timedelta(hours=h)).enqueue() for h in hours}
+    found = [job.id for job in await app.jobs(state="scheduled")]
+    assert found == [made[h].id for h in sorted(hours)]
+    assert [job.id for job in await app.jobs()] == [made[h].id for h in reversed(hours)]
+    await app.close()
+
+
+async def test_running_jobs_are_listed_oldest_first(app: App) -> None:
+    started = []
+
+    @app.task(name="long")
+    async def long() -> None:
+        started.append(1)
+        await never.wait()
+
+    never = asyncio.Event()
+    jobs = await app.enqueue_many([long.job() for _ in range(5)])
+    async with app.node(queues={"default": 3}):
+        await until_async(lambda: len(started) == 3, 30)
+        found = [job.id for job in await app.jobs(state="running")]
+        assert found == [job.id for job in jobs[:3]]
+        never.set()
+    await app.close()
