@@ -13,10 +13,9 @@ from uuid import UUID
 
 from leasehold.app import App
 from leasehold.app.sync import SyncJob
-from leasehold.config import Limits
 from leasehold.errors import ConfigError, JobFailed, JobNotFound, WaitTimeout, told
 from leasehold.jobs.client import Client, Job, job_id_of
-from leasehold.jobs.middleware import around
+from leasehold.jobs.context import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import TaskFunction
 from leasehold.model.codec import opened
@@ -192,7 +191,9 @@ class _EagerClient(Client):
         task, job = run.task, run.claim.job
         outcome: Outcome = PLAIN
         if returned is not None:
-            outcome = outcome_of(task.name, returned, Limits.result_bytes, task.values)
+            outcome = outcome_of(
+                task.name, returned, self._app.settings.limits.result_bytes, task.values
+            )
         if isinstance(outcome, Discard) and outcome is not returned:  # it cannot be stored
             raise JobFailed(outcome.reason)
         end = decide(job, outcome, task.options.backoff, 0.0)

@@ -21,6 +21,7 @@ from leasehold.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout,
 from leasehold.model.job import JobRecord
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.node import Node
+from leasehold.pg.schema.scratch import check_for_tests
 from leasehold.testing.databases import refuse_uncommitted_async
 
 _LOOK_SECONDS = 0.01
@@ -60,9 +61,11 @@ async def drain(
 
     After ``timeout``, in seconds, it cancels the running jobs, gives them back, and raises
     WaitTimeout.
-    Raises ConfigError for an ``until`` in the past, and BadSchedule for an unknown schedule.
+    Raises ConfigError for an ``until`` in the past and if the database's name does not contain the
+    word ``test``, BadSchedule for an unknown schedule, and WrongDsn.
     """
     await refuse_uncommitted_async(app, "drain")
+    check_for_tests((await app.located()).dsn, "drain")
     planned = [_planned(app, name) for name in schedules]
     if planned and until is None:
         raise ConfigError("schedules need a time to fire in", do="Give until= as well")

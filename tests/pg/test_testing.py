@@ -490,10 +490,11 @@ def test_a_factory_that_configures_the_app_keeps_the_tests_database(migrated: st
     assert (app.settings.dsn, app.settings.name) == ("postgresql://production/shop", "shop")
 
 
+@pytest.mark.parametrize("act", [clear, drain])
 @pytest.mark.parametrize("name", ["contest", "latest_shop"])
-async def test_a_name_with_the_letters_of_test_is_no_test_database(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"the word 'test'.*{name}"):
-        await clear(App(f"postgresql://nowhere.invalid/{name}"))
+async def test_a_name_with_the_letters_of_test_is_no_test_database(name: str, act: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{act.__name__} .* the word 'test'.*{name}"):
+        await act(App(f"postgresql://nowhere.invalid/{name}"))
 
 
 async def test_only_a_test_database_is_cleared_and_only_the_tables_of_leasehold(

@@ -55,17 +55,23 @@ where renewed_at > clock_timestamp() - make_interval(secs => lease_seconds) limi
 _LOCK_SECONDS = 5
 
 
-def empty(dsn: str, schema: str) -> None:
-    """Delete all jobs, schedules, deadlines, nodes and events, with their history. Tokens keep
-    growing. Raises ConfigError if the database's name does not contain the word ``test``, or if a
-    node is alive there, and Conflict if a transaction keeps the tables for 5 seconds."""
+def check_for_tests(dsn: str, act: str) -> None:
+    """Raise ConfigError if the database's name does not contain the word ``test``. ``act`` is what
+    a test would do there."""
     name = read_dsn(dsn).get("dbname", "")
     if not re.search(r"(?<![a-z])test(?![a-z])", name.lower()):
         raise ConfigError(
-            "only a database whose name contains the word 'test' is emptied",
+            f"{act} only works in a database whose name contains the word 'test'",
             got=name,
             do="Run the test in a database of its own. In Django, use TransactionTestCase",
         )
+
+
+def empty(dsn: str, schema: str) -> None:
+    """Delete all jobs, schedules, deadlines, nodes and events, with their history. Tokens keep
+    growing. Raises ConfigError if the database is not one for tests, or if a node is alive there,
+    and Conflict if a transaction keeps the tables for 5 seconds."""
+    check_for_tests(dsn, "clear")
     try:
         with psycopg.connect(dsn) as connection:
             alive = connection.execute(for_schema(_ALIVE, schema).encode()).fetchone()
