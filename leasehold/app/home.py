@@ -90,7 +90,9 @@ class Home:
         self.env = Env()
         self.codec = codec
         self.registry = Registry(settings.payload_limit, codec)
-        self.on_connection = UserConnections(settings.schema, codec)
+        self.test_database = ""
+        """The name of the database that a test has given to this app."""
+        self.on_connection = self._on_connection()
         self.desk = Desk(self.located)
         self.locks_work = False
         """An advisory lock on a user's connection has been seen in pg_locks, so they work there."""
@@ -100,8 +102,6 @@ class Home:
         self._embedded: Any = None
         self.taking_part: list[tuple[int, bool]] = []
         """The process of each of this app's nodes, and whether the node runs jobs."""
-        self.test_database = ""
-        """The name of the database that a test has given to this app."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -151,12 +151,13 @@ class Home:
         tag: str | None = None,
         limit: int = 100,
     ) -> list[JobRecord]:
-        """Return the newest jobs::
+        """Return jobs, the newest first::
 
             failed = await app.jobs(state="discarded", queue="mail", limit=20)
 
-        ``task`` is the name of a task. ``limit`` is at most 10,000. Raises BadJob for an unknown
-        state and a wrong limit.
+        ``task`` is the name of a task. ``limit`` is at most 10,000. With ``state="running"`` the
+        oldest come first, and with ``scheduled`` or ``retryable`` those that are due next. Raises
+        BadJob for an unknown state and a wrong limit.
         """
         wanted = JobFilter.only(state=state, queue=queue, task=task, tag=tag)
         return await (await self.client()).jobs(wanted, limit)
@@ -263,7 +264,12 @@ class Home:
         # an embedded server: find it again, and apply the schema there
         self.settings = Settings.load(settings)
         self.registry.payload_limit = self.settings.payload_limit
-        self.on_connection = UserConnections(self.settings.schema, self.codec, self.test_database)
+        self.on_connection = self._on_connection()
+
+    def _on_connection(self) -> UserConnections:
+        given = self.settings
+        most = given.limits.result_bytes
+        return UserConnections(given.schema, self.codec, self.test_database, most)
 
     def in_use(self) -> bool:
         """Return whether connections are open, or a node runs."""
@@ -314,7 +320,7 @@ class Home:
     async def close(self) -> None:
         """Close the connections of the running event loop, and the idle connections for locks and
         leaders, whatever their thread. The app opens new connections when it needs them."""
-        await own_tasks.in_thread_of_its_own(self.desk.close_idle)
+        await own_tasks.in_thread_of_its_own(self.desk.close, True)
         stores = self._stores.pop(asyncio.get_running_loop(), None)
         if stores:
             await stores.close()

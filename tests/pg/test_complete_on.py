@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold import App, Cancel, Context, Discard, SyncContext
+from leasehold import App, Cancel, Context, Discard, Limits, SyncContext
 from leasehold.errors import JobFailed, LostClaim
 from leasehold.model.backoff import Backoff
 from leasehold.model.states import State
@@ -71,6 +71,19 @@ async def test_a_result_is_converted_by_the_annotation(app: App, migrated: str) 
 
     async with app.node():
         assert await (await pay.enqueue()).wait(30) == UUID(int=7)
+
+
+async def test_the_applications_limit_of_results_holds_there_too(migrated: str) -> None:
+    app = App(migrated, limits=Limits(result_bytes=10))
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        async with ALL["psycopg"](migrated) as way:
+            await ctx.complete(on=way.connection, result="x" * 10)
+
+    async with app.node():
+        with pytest.raises(JobFailed, match="result: 12 bytes, over the limit of 10"):
+            await (await pay.using(max_attempts=1).enqueue()).wait(30)
 
 
 @pytest.mark.parametrize("open_way", SYNC.values(), ids=SYNC)

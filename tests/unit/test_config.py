@@ -136,7 +136,7 @@ def test_a_value_that_does_not_fit_is_named(options: dict[str, Any], words: str)
         App("postgresql://", **options)
 
 
-@pytest.mark.parametrize("given", [{"max_crashes": 1}, {"batch_rows": 0}, {"error_chars": -1}])
+@pytest.mark.parametrize("given", [{"max_crashes": 1}, {"batch_rows": 0}, {"result_bytes": -1}])
 def test_a_limit_that_would_stop_everything_is_refused(given: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=rf"Limits.{next(iter(given))} must be at least"):
         Limits(**given)

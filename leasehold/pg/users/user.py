@@ -57,10 +57,17 @@ class UserConnections:
     """The operations of the client and the contexts with ``on=``. In a test with a database of its
     own, they refuse a connection to any other database than ``only``."""
 
-    def __init__(self, schema: str, codec: Codec | None = None, only: str = "") -> None:
+    def __init__(
+        self,
+        schema: str,
+        codec: Codec | None = None,
+        only: str = "",
+        result_bytes: int = Limits.result_bytes,
+    ) -> None:
         self._schema = schema
         self._codec = codec
         self._only = only
+        self._result_bytes = result_bytes
 
     async def enqueue(
         self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
@@ -77,8 +84,8 @@ class UserConnections:
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
-        text = None if result is None else encode("result", result, Limits.result_bytes)
-        text = text and sealed(self._codec, "result", text, Limits.result_bytes)
+        text = None if result is None else encode("result", result, self._result_bytes)
+        text = text and sealed(self._codec, "result", text, self._result_bytes)
         params = {
             "job": str(job),
             "node": str(node),
