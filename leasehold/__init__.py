@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from leasehold.config import Limits, Polling, Retention
     from leasehold.errors import LeaseholdError
     from leasehold.jobs.client import Job
-    from leasehold.jobs.context import Context, SyncContext
-    from leasehold.jobs.middleware import CallNext, Middleware
+    from leasehold.jobs.context import CallNext, Context, Middleware, SyncContext
     from leasehold.lease.bids import Lost
     from leasehold.model.backoff import Backoff
     from leasehold.model.codec import Codec
@@ -63,8 +62,7 @@ _MODULES = {
     "config": "Limits Polling Retention",
     "errors": "LeaseholdError",
     "jobs.client": "Job",
-    "jobs.context": "Context SyncContext",
-    "jobs.middleware": "CallNext Middleware",
+    "jobs.context": "CallNext Context Middleware SyncContext",
     "lease.bids": "Lost",
     "model.backoff": "Backoff",
     "model.codec": "Codec",

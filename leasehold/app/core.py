@@ -40,7 +40,7 @@ from leasehold.app.sync import SyncApp
 from leasehold.config import Settings, SettingsGiven, check_text
 from leasehold.duties.syncer import Planned
 from leasehold.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
-from leasehold.jobs.middleware import Middleware
+from leasehold.jobs.context import Middleware
 from leasehold.jobs.process import check_importable
 from leasehold.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasehold.model.backoff import Backoff

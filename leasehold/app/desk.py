@@ -144,35 +144,24 @@ class Desk:
             if self._light and self._light.guard.contests.busy():
                 self._linger()  # it watches a lock after a failed attempt, for the next one
                 return
-        self.close_idle()
-
-    def close_idle(self) -> None:
-        """Stop the light node if nobody uses it, and wait for it. Do not call this in a loop."""
-        with self._lock:
-            if self._users or not self._light:
-                return
-            light, self._light = self._light, None
-            if self._timer:
-                self._timer.cancel()
-        self._end(light)
+        self.close(only_idle=True)
 
     def is_open(self) -> bool:
         """Return whether a node of this app runs or is being started in this process."""
         self._after_fork()
         return bool(self._nodes or self._light or self._begun)
 
-    def close(self) -> None:
-        """Stop the light node, if there is one, and wait for it. Do not call this in a loop."""
+    def close(self, only_idle: bool = False) -> None:
+        """Stop the light node, if there is one, and wait for it. With ``only_idle``, keep it if
+        somebody uses it. Do not call this in a loop."""
         with self._lock:
+            if only_idle and self._users:
+                return
             light, self._light = self._light, None
             self._users = 0
             if self._timer:
                 self._timer.cancel()
-        if light:
-            self._end(light)
-
-    def _end(self, light: LightNode) -> None:
-        if self._pid == os.getpid():
+        if light and self._pid == os.getpid():
             atexit.unregister(self.close)
             light.stop()
 

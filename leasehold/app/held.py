@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar
+from typing import Any
 
 from leasehold import own_tasks
 from leasehold.app.home import Home
@@ -14,7 +14,6 @@ from leasehold.lease.guard import Guard
 from leasehold.model.moments import Duration, checked_timeout
 
 VERIFY_IDLE_SECONDS = 3.0
-T = TypeVar("T")
 
 
 class Held:
@@ -50,7 +49,8 @@ class Held:
     @property
     def lost(self) -> Lost:
         """Set when the current term is lost, before another process can have the next one. Also set
-        while there is no term. Use ``lost.is_set()`` or ``await lost.wait()``."""
+        while there is no term. Use ``lost.is_set()``, ``await lost.wait()``, or in a thread
+        ``lost.wait_in_thread()``."""
         bid = self._bid
         return bid.lost if bid and bid.token else _NEVER_HELD
 
@@ -76,7 +76,19 @@ class Held:
         bid = self._bid
         return bid is not None and bid.found_vacant
 
-    async def _verify(self, connection: Any, idle_timeout: Duration) -> None:
+    async def verify(
+        self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS
+    ) -> None:
+        """Keep other processes from holding it until your transaction ends::
+
+            async with connection.transaction():
+                await lead.verify(connection)
+                await connection.execute("update engine set …")
+
+        ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
+        for ``idle_timeout`` seconds. Raises LostLease, and the transaction has then failed.
+        Raises ConfigError for an ``idle_timeout`` that is not from 0.001 to 3600 seconds.
+        """
         idle_seconds = checked_timeout(idle_timeout)
         if idle_seconds is None or not 0.001 <= idle_seconds <= 3600:
             raise ConfigError("idle_timeout must be seconds from 0.001 to 3600", got=idle_timeout)

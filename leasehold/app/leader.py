@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from leasehold import own_tasks
 from leasehold.app.advisory import AdvisoryLock
-from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
+from leasehold.app.held import Held, Scope
 from leasehold.app.home import Home
 from leasehold.config import LEADER_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LostLease, Unavailable, told
@@ -98,21 +98,6 @@ class Leader(Held):
                     await own_tasks.within(Tuning.leader_retry_seconds, self._bid.lost.wait())
                     await asyncio.sleep(0)
         return term
-
-    async def verify(
-        self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS
-    ) -> None:
-        """Keep other processes from leading until your transaction ends::
-
-            async with connection.transaction():
-                await lead.verify(connection)
-                await connection.execute("update engine set …")
-
-        ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
-        for ``idle_timeout`` seconds. Raises LostLease, and the transaction has then failed.
-        Raises ConfigError for an ``idle_timeout`` that is not from 0.001 to 3600 seconds.
-        """
-        await self._verify(connection, idle_timeout)
 
     @asynccontextmanager
     async def leading(self) -> AsyncIterator[int]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
-from leasehold.app.held import VERIFY_IDLE_SECONDS, Held, Scope
+from leasehold.app.held import Held, Scope
 from leasehold.app.home import Home
 from leasehold.config import LOCK_PREFIX
 from leasehold.errors import ConfigError, LeaseholdError, LockNotAcquired, LostLease
@@ -50,17 +50,6 @@ class Lock(Held):
         """Whether this process holds the lock at this moment."""
         return self._now() is not None
 
-    async def verify(
-        self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS
-    ) -> None:
-        """Keep other processes from getting the lock until your transaction ends.
-
-        ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle
-        for ``idle_timeout`` seconds. Raises LostLease, and the transaction has then failed.
-        Raises ConfigError for an ``idle_timeout`` that is not from 0.001 to 3600 seconds.
-        """
-        await self._verify(connection, idle_timeout)
-
     async def acquire(self, timeout: Duration | None = None) -> None:
         """Acquire the lock. Wait at most ``timeout`` seconds (None: without limit, 0: one attempt),
         then raise LockNotAcquired. Also raises ConfigError, ServerError or Unavailable::
@@ -101,19 +90,16 @@ class Lock(Held):
                 self._guard.ask(bid)
                 token = await asyncio.wrap_future(bid.answer)
         except BaseException as error:
-            await self._let_go()
+            await self.release()
             if isinstance(error, TimeoutError):
                 return False
             raise
         if token is None:
-            await self._let_go()
+            await self.release()
         return token is not None
 
     async def release(self) -> None:
         """Release the lock. The next process gets it at once."""
-        await self._let_go()
-
-    async def _let_go(self) -> None:
         bid, guard = self._bid, self._guard
         self._bid = self._guard = None
         if bid is None or guard is None or self._copied():
@@ -140,7 +126,7 @@ class Lock(Held):
         lost = self._is_lost() if self._bid and not self._now() and not self._copied() else None
         ours = self._scope.leave(kind) if self._scope else False
         self._scope = None
-        await self._let_go()
+        await self.release()
         if lost and (error is None or ours):
             raise LostLease(
                 f"the lock {self.name!r} was lost while it was held",

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from leasehold.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
 from leasehold.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
-from leasehold.app.held import VERIFY_IDLE_SECONDS
+from leasehold.app.held import VERIFY_IDLE_SECONDS, Held
 from leasehold.app.home import Home
 from leasehold.app.leader import Leader
 from leasehold.app.lock import Lock
@@ -32,42 +32,47 @@ from leasehold.jobs.client import Client, Job
 from leasehold.jobs.drive import without_loop
 from leasehold.lease.bids import Lost
 from leasehold.lease.guard import Guard
-from leasehold.model.job import JobRecord, JobRequest, R
+from leasehold.model.job import JobRequest, R
 from leasehold.model.moments import Duration
 
+A = TypeVar("A")
+H = TypeVar("H", bound="Lock | Leader")
 P = ParamSpec("P")
 T = TypeVar("T")
 Callback = Callable[["SyncLeader"], Any]
 """What ``app.sync.leader`` calls: see :meth:`App.leader`."""
 
 
-class Twin:
+class Twin(Generic[A]):
     """An object whose methods call those of an asyncio object and wait for them."""
 
-    def __init__(self, sync: SyncApp, twin: Any) -> None:
+    __slots__ = ("_async", "_sync")
+
+    def __init__(self, sync: SyncApp, twin: A) -> None:
         self._sync = sync
         self._async = twin
 
     def _take(self, work: Coroutine[Any, Any, T]) -> T:
+        held: Any = self._async
         try:
             return self._sync.call(work)
         except LeaseholdError:
             raise
         except BaseException:  # Ctrl-C: the caller would not know that it is held
             with suppress(LeaseholdError):
-                self._sync.call(self._async.__aexit__(None, None, None))
+                self._sync.call(held.__aexit__(None, None, None))
             raise
 
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Twin, P], T]:
+) -> Callable[Concatenate[Twin[Any], P], T]:
     """Return a method of a :class:`Twin` that calls ``method`` and waits for its result."""
     begin = inspect.unwrap(method)  # without its check for an event loop
     takes_on = "on" in inspect.signature(begin).parameters
 
     @wraps(begin)
-    def call(self: Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: Twin[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         on = None
         if takes_on:
             kwargs["on"] = on = self._sync.joined(kwargs.get("on"))
@@ -78,49 +83,49 @@ def blocking(
     return call
 
 
-class SyncJob(Generic[R]):
+def reading(attribute: Any) -> Any:
+    """Return a property of a :class:`Twin` that reads this ``attribute``, a property of its
+    asyncio object."""
+    name = attribute.fget.__name__
+
+    def read(self: Twin[Any]) -> Any:
+        return getattr(self._async, name)
+
+    read.__annotations__["return"] = attribute.fget.__annotations__["return"]
+    read.__doc__ = f"See :attr:`{attribute.fget.__qualname__}`."
+    return property(read)
+
+
+class SyncJob(Twin[Job[R]]):
     """An enqueued job, as :class:`Job`, whose calls wait for their answer here."""
 
-    __slots__ = ("_job", "_sync")
+    __slots__ = ()
     __match_args__ = ("id", "created")
 
-    def __init__(self, sync: SyncApp, job: Job[R]) -> None:
-        self._sync = sync
-        self._job = job
-
-    @property
-    def id(self) -> UUID:
-        """The job's id."""
-        return self._job.id
+    id: UUID = reading(Job.id)
+    get = blocking(Job.get)
+    cancel = blocking(Job.cancel)
 
     @property
     def created(self) -> bool:
         """False if its unique key matched an existing job, which this is then."""
-        return self._job.created
-
-    def get(self) -> JobRecord:
-        """See :meth:`Job.get`."""
-        return self._sync.call(self._job.get())
+        return self._async.created
 
     def wait(self, timeout: Duration | None = None) -> R:
         """See :meth:`Job.wait`."""
-        return self._sync.call(self._job.wait(timeout))
-
-    def cancel(self, reason: str = "cancelled") -> bool:
-        """See :meth:`Job.cancel`."""
-        return self._sync.call(self._job.cancel(reason))
+        return self._sync.call(self._async.wait(timeout))
 
     def __eq__(self, other: object) -> bool:
-        return self._job == other._job if isinstance(other, SyncJob) else NotImplemented
+        return self._async == other._async if isinstance(other, SyncJob) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self._job)
+        return hash(self._async)
 
     def __repr__(self) -> str:
-        return repr(self._job)
+        return repr(self._async)
 
 
-class SyncApp(Twin):
+class SyncApp(Twin[Home]):
     """The calls of :class:`App` for code without an event loop, safe from any thread::
 
         job = app.sync.enqueue(send.job(user_id=42))
@@ -281,75 +286,51 @@ class SyncApp(Twin):
         )
 
 
-class SyncHeld(Twin):
+class SyncHeld(Twin[H]):
     """The base of SyncLock and SyncLeader."""
 
-    def __init__(self, sync: SyncApp, held: Lock | Leader) -> None:
+    def __init__(self, sync: SyncApp, held: H) -> None:
         super().__init__(sync, held)
-        self._held = held
         self.name: str = held.name
         """The name, without a prefix."""
 
-    @property
-    def lost(self) -> Lost:
-        """See :attr:`Held.lost`. A thread waits with ``lost.wait_in_thread()``."""
-        return self._held.lost
-
-    @property
-    def vacant_seconds(self) -> float:
-        """See :attr:`Held.vacant_seconds`."""
-        return self._held.vacant_seconds
+    lost: Lost = reading(Held.lost)
+    vacant_seconds: float = reading(Held.vacant_seconds)
+    found_vacant: bool = reading(Held.found_vacant)
 
     def _vacant_ago(self) -> float:
-        return self._held._vacant_ago()
-
-    @property
-    def found_vacant(self) -> bool:
-        """See :attr:`Held.found_vacant`."""
-        return self._held.found_vacant
+        return self._async._vacant_ago()
 
     def verify(self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS) -> None:
-        """See :meth:`Lock.verify`. ``connection`` is of a sync driver."""
-        self._sync._here(connection, self._held.verify(connection, idle_timeout=idle_timeout))
+        """See :meth:`Held.verify`. ``connection`` is of a sync driver."""
+        self._sync._here(connection, self._async.verify(connection, idle_timeout=idle_timeout))
+
+    def __enter__(self) -> Self:
+        self._take(self._async.__aenter__())
+        return self
 
     def __exit__(self, *raised: Any) -> None:
-        self._sync.call(self._held.__aexit__(*raised))
+        self._sync.call(self._async.__aexit__(*raised))
 
 
-class SyncLock(SyncHeld):
+class SyncLock(SyncHeld[Lock]):
     """A :class:`leasehold.app.lock.Lock` for threads. Its block cannot be cancelled. It runs to its
     end, and then raises LostLease if the lock was lost."""
 
-    def __init__(self, sync: SyncApp, lock: Lock) -> None:
-        super().__init__(sync, lock)
-        self._lock = lock
-
-    @property
-    def token(self) -> int:
-        """See :attr:`Lock.token`."""
-        return self._lock.token
-
-    @property
-    def held(self) -> bool:
-        """See :attr:`Lock.held`."""
-        return self._lock.held
+    token: int = reading(Lock.token)
+    held: bool = reading(Lock.held)
+    release = blocking(Lock.release)
 
     def acquire(self, timeout: Duration | None = None) -> None:
         """See :meth:`Lock.acquire`."""
-        self._take(self._lock.acquire(timeout))
+        self._take(self._async.acquire(timeout))
 
     def try_acquire(self, *, sure: bool = False) -> bool:
         """See :meth:`Lock.try_acquire`."""
-        return self._take(self._lock.try_acquire(sure=sure))
-
-    release = blocking(Lock.release)
-
-    def __enter__(self) -> Self:
-        self._take(self._lock.__aenter__())
-        return self
+        return self._take(self._async.try_acquire(sure=sure))
 
 
-class SyncLeader(SyncHeld):
+class SyncLeader(SyncHeld["_InBackground"]):
     """A :class:`leasehold.app.leader.Leader` for threads. leasehold calls ``on_gain(lead)`` and
     ``on_loss(lead)`` in one thread of its own, one after the other. A thread cannot be cancelled:
     at the end of the block, the lease is kept until ``on_gain`` has returned. It should end when
@@ -364,24 +345,17 @@ class SyncLeader(SyncHeld):
         on_loss: Callback | None = None,
         also_advisory_key: str | int | tuple[str | int, int] | None = None,
     ) -> None:
-        self._leader = _InBackground(
+        leader = _InBackground(
             sync._app,
             name,
             on_gain=on_gain and (lambda _: on_gain(self)),
             on_loss=on_loss and (lambda _: on_loss(self)),
             also_advisory_key=also_advisory_key,
         )
-        super().__init__(sync, self._leader)
+        super().__init__(sync, leader)
 
-    @property
-    def is_leader(self) -> bool:
-        """See :attr:`Leader.is_leader`."""
-        return self._leader.is_leader
-
-    @property
-    def term(self) -> int | None:
-        """See :attr:`Leader.term`."""
-        return self._leader.term
+    is_leader: bool = reading(Leader.is_leader)
+    term: int | None = reading(Leader.term)
 
     def wait(self, timeout: Duration | None = None) -> int | None:
         """Wait until this process leads, and return the term, or None after ``timeout`` seconds.
@@ -389,14 +363,10 @@ class SyncLeader(SyncHeld):
 
         async def wait() -> int | None:
             with suppress(TimeoutError):
-                return await self._leader.wait(timeout)
+                return await self._async.wait(timeout)
             return None
 
         return self._sync.call(wait())
-
-    def __enter__(self) -> Self:
-        self._take(self._leader.__aenter__())
-        return self
 
 
 class _InBackground(Leader):
@@ -449,7 +419,7 @@ def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
         call()
 
 
-class SyncAdvisoryLock(Twin):
+class SyncAdvisoryLock(Twin[AdvisoryLock]):
     """An :class:`AdvisoryLock` for threads: use ``with``, or :meth:`acquire` and :meth:`release`.
 
     A thread cannot be cancelled. Check :attr:`held` before each important step, or wait on
@@ -458,33 +428,25 @@ class SyncAdvisoryLock(Twin):
 
     def __init__(self, sync: SyncApp, lock: AdvisoryLock) -> None:
         super().__init__(sync, lock)
-        self._lock = lock
         self.lost: threading.Event = threading.Event()
         """Set when the database no longer shows the lock, or does not answer."""
         lock.on_lost(lambda why: self.lost.set())
 
-    @property
-    def held(self) -> bool:
-        """See :attr:`AdvisoryLock.held`."""
-        return self._lock.held
-
-    @property
-    def pid(self) -> int | None:
-        """See :attr:`AdvisoryLock.pid`."""
-        return self._lock.pid
+    held: bool = reading(AdvisoryLock.held)
+    pid: int | None = reading(AdvisoryLock.pid)
 
     @property
     def why_lost(self) -> str | None:
         """See :attr:`AdvisoryLock.why_lost`."""
-        return self._lock.why_lost
+        return self._async.why_lost
 
     def on_lost(self, callback: Callable[[str], None]) -> None:
         """When the lock is lost, call ``callback(why)`` in leasehold's own thread."""
-        self._lock.on_lost(callback)
+        self._async.on_lost(callback)
 
     def acquire(self) -> bool:
         """See :meth:`AdvisoryLock.acquire`."""
-        lock, sync = self._lock, self._sync
+        lock, sync = self._async, self._sync
         if lock.pid is None:
             self.lost.clear()
         if lock.on is None:
@@ -500,15 +462,15 @@ class SyncAdvisoryLock(Twin):
     def __enter__(self) -> Self:
         """Raises LockNotAcquired."""
         if not self.acquire():
-            raise not_acquired(self._lock)
+            raise not_acquired(self._async)
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        if self._lock.on is None:
-            self._sync.call(self._lock.__aexit__(*raised))
+        if self._async.on is None:
+            self._sync.call(self._async.__aexit__(*raised))
 
 
-class SyncStandingDeadline(Twin):
+class SyncStandingDeadline(Twin[StandingDeadline]):
     """A :class:`StandingDeadline` for code without an event loop. ``on`` is a connection or session
     of a sync driver."""
 
@@ -528,7 +490,7 @@ class SyncStandingDeadline(Twin):
 _NO_STORE: Any = None
 
 
-class SyncSchedules(Twin):
+class SyncSchedules(Twin[StoredSchedules]):
     """``app.sync.schedules``: :class:`StoredSchedules` for code without an event loop. ``on`` is a
     connection or session of a sync driver."""
 

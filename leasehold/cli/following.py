@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import click
 
 from leasehold import errors
+from leasehold.app import App
 from leasehold.cli.output import show_json, text
 from leasehold.cli.tables import fields
+from leasehold.ports import EventView
 from leasehold.tuning import Tuning
-
-if TYPE_CHECKING:
-    from leasehold.app import App
-    from leasehold.ports import EventView
 
 
 async def follow_events(app: App, kind: str | None, limit: int, as_json: bool) -> None:

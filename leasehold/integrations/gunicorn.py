@@ -34,7 +34,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Unpack
 from uuid import UUID
 from weakref import WeakSet
@@ -59,7 +58,6 @@ class Certificates:
         self._env = Env()
         self._settings: Settings | None = None
         self._helper: subprocess.Popen[bytes] | None = None
-        _alive.add(self)
 
     def pre_fork(self, server: Any, worker: Any) -> None:
         """gunicorn's ``pre_fork``: choose the identity of the worker before it is forked.
@@ -97,6 +95,7 @@ class Certificates:
                 do="Set LEASEHOLD_DSN, or use certificates(dsn='postgresql://…')",
             )
         self.drop_helper()
+        _alive.add(self)
         # -P and our own paths: a module beside the configuration must not shadow others
         path = os.pathsep.join(folder for folder in sys.path if folder)
         self._helper = subprocess.Popen(
@@ -189,22 +188,10 @@ def _end_by_exit() -> None:
             signal.signal(number, lambda *_: sys.exit(0))
 
 
-def pre_fork(server: Any, worker: Any) -> None:
-    """``Certificates.pre_fork`` with the settings of the environment."""
-    _default().pre_fork(server, worker)
-
-
-def child_exit(server: Any, worker: Any) -> None:
-    """``Certificates.child_exit`` with the settings of the environment."""
-    _default().child_exit(server, worker)
-
-
+_default = Certificates({})
+"""With the settings of the environment, which it reads before the first fork."""
+pre_fork, child_exit = _default.pre_fork, _default.child_exit
 _alive: WeakSet[Certificates] = WeakSet()
-
-
-@cache
-def _default() -> Certificates:
-    return certificates()
 
 
 def _after_fork_in_child() -> None:

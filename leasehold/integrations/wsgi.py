@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from http.client import responses
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from leasehold.app import App
 from leasehold.web.pulse import UNDER_WSGI
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 Environ: TypeAlias = dict[str, Any]
 Wsgi: TypeAlias = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]

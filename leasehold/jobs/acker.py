@@ -188,7 +188,7 @@ class Acker(Service):
 
     def _written(self, batch: Sequence[Pair], acked: Acked) -> None:
         if len(acked.written) == len(batch) and not self._unknown:
-            self._running.remove_all(claim for claim, _ in batch)
+            self._running.remove(*(claim for claim, _ in batch))
             batch = ()
         for claim, item in batch:
             if item.job in acked.locked:

@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from leasehold import errors, own_tasks
-from leasehold.jobs.context import Context, OnConnection, SyncContext
+from leasehold.jobs.context import Context, OnConnection, SyncContext, around
 from leasehold.jobs.failed_starts import Starts
-from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim, timed_out
 from leasehold.jobs.tasks import Registry, TaskFunction
 from leasehold.jobs.tracing import running, traces

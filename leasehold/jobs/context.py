@@ -1,12 +1,13 @@
-"""The context of a handler: its job, its token, and operations on them."""
+"""The context of a handler: its job, its token, and operations on them. And what runs around it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -216,3 +217,22 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
         words = " ".join(f"{name}={value}" for name, value in fields.items())
         kwargs["extra"] = {**extra, **(kwargs.get("extra") or {})}
         return f"{msg} worker={extra.get('worker_id')} {words}", kwargs
+
+
+# -- middleware ------------------------------------------------------------------------------------
+class CallNext(Protocol):
+    """What a middleware awaits to run the handler: ``await call_next()`` returns its result or
+    raises its error."""
+
+    def __call__(self) -> Awaitable[Any]: ...
+
+
+Middleware = Callable[[Context, CallNext], Awaitable[Any]]
+"""A function for :meth:`App.middleware`."""
+
+
+async def around(middleware: Sequence[Middleware], context: Context, handler: CallNext) -> Any:
+    """Run the handler inside the middleware, of which the first is the outermost."""
+    for one in reversed(middleware):
+        handler = partial(one, context, handler)
+    return await handler()

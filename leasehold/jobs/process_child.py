@@ -36,9 +36,8 @@ import msgspec
 from leasehold import errors
 from leasehold.config import Settings
 from leasehold.jobs.attempt import describe
-from leasehold.jobs.context import Context, SyncContext
+from leasehold.jobs.context import Context, SyncContext, around
 from leasehold.jobs.drive import without_loop
-from leasehold.jobs.middleware import around
 from leasehold.jobs.running import Claim
 from leasehold.jobs.tasks import values_of
 from leasehold.model.deadline import DueLevel

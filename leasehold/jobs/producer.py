@@ -13,7 +13,6 @@ from leasehold import errors
 from leasehold.config import Limits
 from leasehold.env import Env
 from leasehold.jobs.acker import Acker
-from leasehold.jobs.advisory_claim import claim_by_advisory_locks
 from leasehold.jobs.executor import Executor, Lane
 from leasehold.jobs.running import Claim
 from leasehold.lease.guard import Guard
@@ -425,3 +424,29 @@ class Producer(Service):
             return Tuning.give_back_seconds
         await self._desk.give_back(lane)
         return 5.0
+
+
+async def claim_by_advisory_locks(
+    store: JobStore,
+    node: UUID,
+    epoch: int,
+    queue: str,
+    not_tasks: Sequence[str],
+    limit: int,
+    now: datetime | None,
+) -> tuple[list[ClaimedJob], bool]:
+    """Claim up to ``limit`` jobs: find candidates, try to lock each, and check it again. Return
+    them, and whether there may be more than those tried.
+
+    It stops after the first statement that claims a job, because an error in a later statement
+    would lose those claims.
+    """
+    asked = min(limit * Tuning.candidates_per_job, Limits.batch_rows)
+    for number in range(Tuning.candidate_rounds):
+        found = await store.candidates(queue, not_tasks, number * asked, asked)
+        claimed = await store.claim_candidates(node, epoch, found, limit, now) if found else []
+        if claimed:
+            return claimed, len(found) == asked
+        if len(found) < asked:
+            return [], False
+    return [], True

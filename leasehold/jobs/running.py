@@ -86,9 +86,9 @@ class Running:
         """Tokens of cancelled claims that are not here. Their runs are over, or the answer to their
         claim is still arriving on another connection."""
 
-    def cancel(self, job: UUID, token: int) -> None:
+    def cancel(self, token: int) -> None:
         """Cancel a claim, even one that has not arrived yet. Call it in the loop's thread."""
-        claim = self.find(job, token)
+        claim = self.of_token(token)
         if claim:
             claim.end("cancel")
             return
@@ -107,16 +107,9 @@ class Running:
     def add(self, *claims: Claim) -> None:
         self._claims.update({claim.job.claim_token: claim for claim in claims})
 
-    def remove(self, claim: Claim) -> None:
-        self._claims.pop(claim.job.claim_token, None)
-
-    def remove_all(self, claims: Iterable[Claim]) -> None:
+    def remove(self, *claims: Claim) -> None:
         for claim in claims:
             self._claims.pop(claim.job.claim_token, None)
-
-    def find(self, job: UUID, token: int) -> Claim | None:
-        claim = self._claims.get(token)
-        return claim if claim and claim.job.id == job else None
 
     def of_token(self, token: int) -> Claim | None:
         return self._claims.get(token)

@@ -98,16 +98,9 @@ class TaskFunction:
         self.version = options.version
         self.upcasts: dict[int, Upcast] = {}
         """By the version of the arguments that each takes; it returns those of the next."""
-        self._positional = [
-            p.name
-            for p in self._signature.parameters.values()
-            if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-        ]
-        self._nameless = [
-            p.name
-            for p in self._signature.parameters.values()
-            if p.kind is inspect.Parameter.POSITIONAL_ONLY
-        ]
+        own = self._signature.parameters.values()
+        self._positional = [p.name for p in own if p.kind is p.POSITIONAL_OR_KEYWORD]
+        self._nameless = [p.name for p in own if p.kind is p.POSITIONAL_ONLY]
         self._usual: set[tuple[str, ...]] = set()
         """Sets of argument names that are known to fit."""
 
@@ -115,13 +108,8 @@ class TaskFunction:
     def child_imports(self) -> list[str]:
         """The modules that a child process imports before the handler's own: the one that makes a
         framework ready, and those that register middleware."""
-        around = [f.__module__ for f in self.middleware if f.__module__ != "__main__"]
+        around = [f.__module__ for f in self._registry.middleware if f.__module__ != "__main__"]
         return [self._registry.first_import, *around] if self._registry.first_import else around
-
-    @property
-    def middleware(self) -> list[Any]:
-        """The functions around every handler of its application."""
-        return self._registry.middleware
 
     def _executor(self) -> Executor:
         chosen = self.options.executor or ("async" if self._is_async else "thread")
@@ -297,7 +285,7 @@ class Registry:
     ) -> None:
         self._tasks: dict[str, TaskFunction] = {}
         self.middleware: list[Any] = []
-        """Functions around every handler (``jobs/middleware.py``), the outermost first."""
+        """Functions around every handler (``around`` in jobs/context.py), the outermost first."""
         self.payload_limit = payload_limit
         """In bytes, of a job's arguments."""
         self.codec = codec

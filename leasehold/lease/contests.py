@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from leasehold import errors, own_tasks
 from leasehold.config import LOCK_PREFIX, wait_seconds
+from leasehold.env import Env
 from leasehold.lease.bids import Bid, Patience
-from leasehold.lease.loop_watch import UserLoops
 from leasehold.lease.named_lease import LeaseContext, NamedLease
 from leasehold.model.lease import Lease, Phase, Watch
 from leasehold.ports import Store
@@ -479,3 +479,35 @@ class Contests:
                 contest.holder.lost.set("stopped")
         if self._store:
             await self._store.close()
+
+
+class UserLoops:
+    """The loops in which users' leaders run. Their threads only send the answers."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._asked_at: dict[asyncio.AbstractEventLoop, float] = {}
+        self._answered: set[asyncio.AbstractEventLoop] = set()
+
+    def ask(self, loops: Iterable[asyncio.AbstractEventLoop | None]) -> None:
+        """Ask each of these loops that has answered before, and forget all others. None stands
+        for no loop."""
+        now, wanted = self._env.boot_now(), {loop for loop in loops if loop is not None}
+        for loop in self._asked_at.keys() - wanted:
+            del self._asked_at[loop]
+        self._answered &= wanted
+        for loop in wanted:
+            if loop in self._asked_at and loop not in self._answered:
+                continue
+            self._answered.discard(loop)
+            self._asked_at[loop] = now
+            try:
+                loop.call_soon_threadsafe(self._answered.add, loop)
+            except RuntimeError:  # closed
+                self._asked_at[loop] = float("-inf")
+
+    def lag(self, loop: asyncio.AbstractEventLoop | None) -> float:
+        """Return for how many seconds a loop has not answered. 0: it has. inf: it is closed."""
+        if loop is None or loop in self._answered or loop not in self._asked_at:
+            return 0.0
+        return self._env.boot_now() - self._asked_at[loop]

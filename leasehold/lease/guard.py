@@ -19,17 +19,16 @@ from leasehold.config import Timings
 from leasehold.env import Env
 from leasehold.lease import news
 from leasehold.lease.bids import Bid
-from leasehold.lease.clock_watch import ClockWatch
 from leasehold.lease.contests import Contests
 from leasehold.lease.election import Election
 from leasehold.lease.host import Host
-from leasehold.lease.loop_watch import LoopWatch
 from leasehold.lease.membership import Membership, Others
 from leasehold.lease.named_lease import LeaseContext, NamedLease
 from leasehold.loops.waiting import Bell
 from leasehold.model.lease import Lease, Phase, Timeline
 from leasehold.ports import Heartbeat, NodeSeen, Signal, Store, Term
 from leasehold.telemetry import Emit, Repeats
+from leasehold.tuning import Tuning
 
 
 class Guard:
@@ -66,7 +65,8 @@ class Guard:
         self._stopping = False
         self._standing = True
         self._was_silent: frozenset[UUID] = frozenset()
-        self._loop_watch = LoopWatch(timings, emit)
+        self._stuck_seconds = 0.0
+        """How long the loop that runs the duties has been stuck. 0: it runs."""
         self._next_beat = 0.0
         self._timeline = Timeline()
         self._clock = ClockWatch()
@@ -371,10 +371,17 @@ class Guard:
             self.emit("clock_jumped", by=round(step, 1))
 
     async def _watch_loops(self, lag: float) -> None:
-        """If the loop is stuck, its duties wait: let another process lead."""
+        """If the loop is stuck, its duties wait: let another process lead. ``lag`` is how long it
+        has not answered, in seconds. Once stuck, it must answer within R to count as running."""
         self.contests.watch_loops()
-        if self._loop_watch.look(lag):
+        if lag > self._timings.stuck:
+            if not self._stuck_seconds:
+                self.emit("loop_stuck", seconds=round(lag, 1))
+            self._stuck_seconds = lag
             await self._resign("its event loop is stuck")
+        elif self._stuck_seconds and lag < self._timings.renew:
+            self.emit("loop_free", seconds=round(self._stuck_seconds, 1))
+            self._stuck_seconds = 0.0
 
     def _note_silence(self) -> None:
         silent = frozenset(node.id for node in self.silent_nodes())
@@ -384,7 +391,7 @@ class Guard:
 
     def _stands(self) -> bool:
         """Return whether this process may lead: not while it stops, nor while its loop is stuck."""
-        return self._standing and not self._loop_watch.stuck_seconds
+        return self._standing and not self._stuck_seconds
 
     # -- losing ----------------------------------------------------------------------------------
     def _expire(self) -> None:
@@ -452,3 +459,23 @@ class Guard:
             holds = not self.contests.all_resigned()
             with suppress(errors.LeaseholdError):  # in that case the lease expires
                 await self._store.leave(me.identity.id, me.token, holds)
+
+
+class ClockWatch:
+    """Notices when the database's clock is set, for operators: no lease depends on it. Compares its
+    time in each answer with this process's boot clock."""
+
+    def __init__(self) -> None:
+        self._ahead: tuple[float, float] | None = None
+        """By how much the database's clock is ahead of ours, at least and at most."""
+
+    def step(self, at: float, sent_at: float, received_at: float) -> float | None:
+        """Return by how many seconds the clock was set since the last answer, positive for forward,
+        or None. The database read ``at`` between the two moments of the boot clock."""
+        low, high = at - received_at, at - sent_at
+        before, self._ahead = self._ahead, (low, high)
+        if before and low - before[1] > Tuning.clock_step_seconds:
+            return low - before[1]
+        if before and before[0] - high > Tuning.clock_step_seconds:
+            return high - before[0]
+        return None

@@ -329,7 +329,7 @@ class Node:
             if signal.kind == "drain" and self.on_drain:
                 self._drained(self.on_drain, signal.token == 1)
             if signal.kind == "cancel":
-                self.running.cancel(signal.job, signal.token)
+                self.running.cancel(signal.token)
 
     def _drained(self, on_drain: Callable[[bool], None], alone: bool) -> None:
         try:

@@ -9,14 +9,11 @@ Every operation may raise ServerError and Unavailable (if ``sent`` is true, its 
 
 from __future__ import annotations
 
-from leasehold.ports.claims import AdvisoryClaimStore
-from leasehold.ports.common import Now, Term
 from leasehold.ports.dashboard import QUEUE_ROWS, DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
-from leasehold.ports.locks import LockStore
 from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
-from leasehold.ports.operation import Operation
+from leasehold.ports.operation import Now, Operation, Term
 from leasehold.ports.operator import OperatorStore, Summary
 from leasehold.ports.rows import (
     AttemptView,
@@ -56,16 +53,7 @@ from leasehold.ports.schedules import (
 from leasehold.ports.wakeups import Wake, Wakeups
 
 
-class Store(
-    NodeStore,
-    JobStore,
-    ScheduleStore,
-    DeadlineStore,
-    OperatorStore,
-    DashboardStore,
-    LockStore,
-    AdvisoryClaimStore,
-):
+class Store(NodeStore, JobStore, ScheduleStore, DeadlineStore, OperatorStore, DashboardStore):
     """All operations."""
 
     async def close(self) -> None:

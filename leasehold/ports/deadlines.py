@@ -8,8 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasehold.model.deadline import Breach, DueLevel, Level
-from leasehold.ports.common import Now
-from leasehold.ports.operation import Operations, Row, operation
+from leasehold.ports.operation import Now, Operations, Row, operation
 from leasehold.ports.rows import DeadlineView, UnhandledBreach
 
 

@@ -14,8 +14,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
-from leasehold.ports.common import Now, Term
-from leasehold.ports.operation import Operations, Row, count, operation
+from leasehold.ports.operation import Now, Operations, Row, Term, count, operation
 
 
 class AckItem(NamedTuple):
@@ -133,6 +132,20 @@ class JobStore(Operations):
         last attempt, or cancelled if that was requested. Return its state. RUNNING: the row is
         locked, try again. None: the claim was lost."""
 
+    @operation("job/candidates")
+    async def candidates(
+        self, queue: str, not_tasks: Sequence[str], skip: int, limit: int
+    ) -> list[UUID]:
+        """Return the best available jobs after the first ``skip``, for claims with advisory locks.
+        The list may soon be stale."""
+
+    @operation("job/claim_candidates")
+    async def claim_candidates(
+        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
+    ) -> list[ClaimedJob]:
+        """Claim at most ``limit`` of ``jobs``: those that no other process is trying, and that are
+        still available under the lock. They are in the order of ``jobs``."""
+
     @operation("job/rescue")
     async def rescue(
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
@@ -158,4 +171,5 @@ class JobStore(Operations):
     async def get(self, job: UUID) -> JobRecord | None: ...
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        """Return the newest jobs that match."""
+        """Return at most ``limit`` jobs that match: running ones oldest first, those that wait for
+        their time by that time, and all others newest first."""

@@ -10,8 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasehold.model.lease import Seen
-from leasehold.ports.common import Now, Term
-from leasehold.ports.operation import Operations, Row, count, operation, value
+from leasehold.ports.operation import Now, Operations, Row, Term, count, operation, value
 from leasehold.ports.rows import DeathView
 
 

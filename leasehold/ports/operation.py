@@ -36,20 +36,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from enum import EnumType
 from functools import cached_property, wraps
 from itertools import islice
 from types import NoneType, UnionType
-from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 
 from leasehold.errors import QueryFailed
 
+Now = datetime | None
+"""The time of a call. None: the database's own clock."""
 Row = tuple[Any, ...]
 Answer = Callable[[list[Row]], Any]
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Term(NamedTuple):
+    """A leadership of this process, which its duties name."""
+
+    leader: str
+    token: int
 
 
 class Operation:

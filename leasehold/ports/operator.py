@@ -8,12 +8,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from leasehold.ports.common import Now
-from leasehold.ports.operation import Operations, operation, value
+from leasehold.ports.operation import Now, Operations, operation, value
 from leasehold.ports.rows import (
     EventView,
     FailingSchedule,
     LeaderView,
+    LockView,
     NodeView,
     ScheduleLag,
     TaskFailures,
@@ -46,6 +46,15 @@ class Summary(Struct, frozen=True):
 
 
 class OperatorStore(Operations):
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        """Record the name of an advisory lock's key, and return the recorded one, which differs if
+        two names have the same key. ``kind``: ``key`` or ``class``. The locks themselves are taken
+        on other connections, which a Store does not have."""
+
+    @operation("lock/list")
+    async def locks(self, limit: int) -> list[LockView]:
+        """Return leases and advisory locks, held and waited for."""
+
     @operation("event/record")
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
 

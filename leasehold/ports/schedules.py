@@ -9,8 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from leasehold.ports.common import Now, Term
-from leasehold.ports.operation import Operations, operation, value
+from leasehold.ports.operation import Now, Operations, Term, operation, value
 from leasehold.ports.rows import StoredSchedule
 
 

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,15 +15,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from leasehold import errors
+from leasehold.app import App
 from leasehold.watch.checks import database_problem
 from leasehold.web import acts, jobs, leaders, lists, overview, schedules
 from leasehold.web.gate import Gate, Rules, Who
 from leasehold.web.login import Login, Sessions
 from leasehold.web.probes import Probes
 from leasehold.web.site import Extra, Page, Site
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 
 def routes() -> list[tuple[str, Page, bool]]:

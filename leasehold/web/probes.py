@@ -9,7 +9,6 @@ The probes answer with a single word.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -17,12 +16,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from leasehold import errors
+from leasehold.app import App
 from leasehold.app.metrics import CONTENT_TYPE, Exposition
 from leasehold.tuning import Tuning
 from leasehold.watch.checks import database_problem
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 
 class Probes:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from leasehold import errors
+from leasehold.app import App
 from leasehold.tuning import Tuning
 from leasehold.watch.checks import database_problem, problems
 from leasehold.watch.facts import Facts
 from leasehold.watch.finding import Finding
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 UNDER_WSGI = "leasehold.wsgi"
 """An extension in the scope of a request that came through WSGI, where a stream would occupy a

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -13,6 +13,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from leasehold.app import App
 from leasehold.tuning import Tuning
 from leasehold.version import VERSION
 from leasehold.watch.operator import Operator
@@ -20,9 +21,6 @@ from leasehold.web import words
 from leasehold.web.gate import COOKIE, Rules, keep
 from leasehold.web.login import Sessions
 from leasehold.web.pulse import Pulse
-
-if TYPE_CHECKING:
-    from leasehold.app import App
 
 Page: TypeAlias = "Callable[[Site, Request], Awaitable[Response]]"
 SAID = "leasehold_said"

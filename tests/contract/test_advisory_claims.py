@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from leasehold.jobs.advisory_claim import claim_by_advisory_locks
+from leasehold.jobs.producer import claim_by_advisory_locks
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from tests.contract.world import Session, World, at

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leasehold import App
-from leasehold.config import Settings
+from leasehold.config import ROUND_TRIPS_SECONDS, Settings
 from leasehold.errors import BadJob, BadSchedule, ConfigError, LeaseholdError, WrongDsn
 from leasehold.model.job import JOB_OPTIONS, OnConflict, decode
 from leasehold.model.missed import Missed
@@ -186,7 +186,9 @@ def test_options_of_the_app_are_refused_or_hold(given_options) -> None:
 
 
 def sound(made: Settings) -> None:
-    made.timings.check()
+    times = made.timings
+    assert times.lease >= 6 - 1e-9 and times.trust > 2 * times.renew + times.call_timeout
+    assert times.failover + ROUND_TRIPS_SECONDS <= times.recover_within
     numbers = (made.call_timeout, made.grace, made.recover_within)
     assert all(math.isfinite(number) and 0 <= number <= 7 * 86400 for number in numbers)
     assert re.fullmatch("[a-z_][a-z0-9_]*", made.schema)

@@ -15,7 +15,7 @@ import pytest
 from leasehold import App, Context
 from leasehold.config import Settings
 from leasehold.errors import ConfigError
-from leasehold.jobs.advisory_claim import claim_by_advisory_locks
+from leasehold.jobs.producer import claim_by_advisory_locks
 from leasehold.pg.sql import statement
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import NodeIdentity

@@ -106,5 +106,5 @@ def test_a_look_goes_on_where_the_last_one_ended_also_while_the_loop_is_blocked(
                 overdue.given_up(claim)
     assert looks == [[1, 2], [3, 4], [5]]
     assert [claim.job.claim_token for claim in overdue.to_take_away()] == [2], "asked again"
-    running.remove_all(running.snapshot())
+    running.remove(*running.snapshot())
     assert list(overdue.to_take_away()) == []

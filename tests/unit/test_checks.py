@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from leasehold import errors
-from leasehold.lease.clock_watch import ClockWatch
+from leasehold.lease.guard import ClockWatch
 from leasehold.model.moments import duration
 from leasehold.ports import (
     DeathView,

@@ -101,7 +101,7 @@ class Process:
         return self.node is not None and self.node.guard.membership.identity.id == node
 
     def holds(self, job: UUID, token: int) -> bool:
-        return bool(self.alive and self.node and self.node.running.find(job, token))
+        return bool(self.alive and self.node and self.node.running.of_token(token))
 
     @property
     def paused(self) -> bool:

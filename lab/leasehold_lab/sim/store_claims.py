@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from leasehold.model.job import ClaimedJob
-from leasehold.ports import AdvisoryClaimStore, Now
+from leasehold.ports import Now
+from leasehold.ports.jobs import JobStore
 from leasehold_lab.sim.rows import SimDatabase
 from leasehold_lab.sim.store_jobs import as_claimed, claim_order
 
 
-class SimAdvisoryClaims(AdvisoryClaimStore):
+class SimAdvisoryClaims(JobStore):
     db: SimDatabase
 
     async def candidates(

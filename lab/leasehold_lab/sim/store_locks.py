@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 from leasehold.config import LOCK_PREFIX
-from leasehold.ports import LockStore, LockView, Now
+from leasehold.ports import LockView, Now
+from leasehold.ports.operator import OperatorStore
 from leasehold_lab.sim.rows import SimDatabase
 
 _KEPT = timedelta(days=30)
 
 
-class SimLocks(LockStore):
+class SimLocks(OperatorStore):
     db: SimDatabase
 
     async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:

@@ -11,21 +11,19 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from leasehold import errors, own_tasks
+from leasehold.app import App
 from leasehold.app.load import load_app
 from leasehold.cli.work import init
 from leasehold.cli.work.logs import set_up_logging
 from leasehold.env import ASSIGNED_NODE, assigned_node_id
+from leasehold.node import Node
 from leasehold.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasehold.telemetry import Emit, log, make_event
-
-if TYPE_CHECKING:
-    from leasehold.app import App
-    from leasehold.node import Node
 
 _PYTHONS_THRESHOLD = (700, 10, 10)
 _HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows

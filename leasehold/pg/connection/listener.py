@@ -42,8 +42,8 @@ class Listener:
     def __post_init__(self) -> None:
         self._pool = self._store.pool
         self._task: asyncio.Task[None] | None = None
-        self._healthy = False
-        self._pooled = False
+        self.healthy = False
+        self.pooled = False
         self._said = False
         """The event listen_lost was emitted, and wake-ups have not arrived since."""
         self._echo = ""
@@ -51,14 +51,6 @@ class Listener:
         """Set when the echo has arrived, or never will."""
         self._lost = asyncio.Event()
         """Set when the connection has ended."""
-
-    @property
-    def healthy(self) -> bool:
-        return self._healthy
-
-    @property
-    def pooled(self) -> bool:
-        return self._pooled
 
     def start(self) -> None:
         if self._settings.listen:
@@ -71,7 +63,7 @@ class Listener:
         self._pool.deafen(self._told)
 
     async def _run(self) -> None:
-        while not self._pooled:
+        while not self.pooled:
             try:
                 self._say(await self._listen())
             except errors.LeaseholdError as error:
@@ -79,7 +71,7 @@ class Listener:
             except Exception as error:  # nothing awaits this task: it must continue
                 self._say(errors.told(error))
             finally:
-                self._healthy = False
+                self.healthy = False
             await asyncio.sleep(self._env.jitter(Tuning.listen_retry_seconds, 0.25))
 
     def _say(self, why: str) -> None:
@@ -91,8 +83,8 @@ class Listener:
         """Listen until it fails, and return the reason."""
         self._lost.clear()
         facts = await self._pool.listen(self._told)
-        self._pooled = facts.pooled
-        if self._pooled:
+        self.pooled = facts.pooled
+        if self.pooled:
             self._said = False  # report this reason even after an earlier one
             return _POOLED
         return await self._test()
@@ -104,14 +96,14 @@ class Listener:
             self._echo = str(self._env.new_id())
             self._heard.clear()
             if not await self._store.notify(f"n:{self._echo}"):
-                self._healthy = False
+                self.healthy = False
                 self._say(_QUEUE_FULL)
                 await self._pause(Tuning.listen_retry_seconds)
                 continue
             if not await own_tasks.within(call_timeout, self._heard.wait()):
                 return "a test notification did not arrive"
-            if not self._healthy and not self._lost.is_set():
-                self._healthy, self._said = True, False
+            if not self.healthy and not self._lost.is_set():
+                self.healthy, self._said = True, False
                 self._emit("listen_works")
                 self._on_wake(Wake("q"))  # all queues, since earlier wake-ups were missed
             check = in_seconds(self._settings.polling.listen_check)
