@@ -361,6 +361,15 @@ class Settings:
                 values[name] = _typed(name, values[name], kind)
         return cls(**values)
 
+    def to_environ(self) -> dict[str, str]:
+        """Return the environment variables with these settings, for another process. Those for
+        which there is no variable (limits, polling, retention) are left out."""
+        names = {name: f"LEASEHOLD_{name.upper()}" for name in _plain_defaults()}
+        given = {variable: getattr(self, name) for name, variable in names.items()}
+        unset = {variable: getattr(Settings(), name) for name, variable in names.items()}
+        changed = {key for key in given if given[key] != unset[key] or key in os.environ}
+        return {key: str(value) for key, value in given.items() if key in changed}
+
     def to_text(self) -> str:
         """Return the settings as one line of JSON, for another process."""
         import msgspec  # imported late: --help must be quick

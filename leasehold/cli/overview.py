@@ -81,10 +81,11 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
         renewed = duration(max(0.0, leader.age_seconds or 0.0))
         leads = f"{leader.holder}, term {leader.term}, renewed {renewed} ago"
         lines[f"leader of {leader.name}"] = "none" if leader.node is None else leads
-    lines["jobs"] = (
-        f"{_count(max(summary.ready - running, 0), summary.ready)} available, {running:,} running, "
-        f"{_count(summary.waiting)} scheduled or to be retried"
-    )
+    if summary.ready < COUNT_CAP:
+        ready = f"{max(summary.ready - running, 0):,} available, {running:,} running"
+    else:
+        ready = f"{_count(summary.ready)} available or running, {running:,} of them running"
+    lines["jobs"] = f"{ready}, {_count(summary.waiting)} scheduled or to be retried"
     lines["schedules"] = str(len(facts.schedules))
     return lines
 
@@ -94,9 +95,9 @@ def _running(node: NodeView) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _count(number: int, counted: int | None = None) -> str:
+def _count(number: int) -> str:
     """A number, with ``+`` if counting stopped there."""
-    return f"{number:,}" + ("+" if (number if counted is None else counted) >= COUNT_CAP else "")
+    return f"{number:,}" + ("+" if number >= COUNT_CAP else "")
 
 
 def show(overview: Overview) -> None:

@@ -173,9 +173,7 @@ def _command(context: click.Context, arguments: tuple[str, ...]) -> None:
     settings = _of(info.load_app()).app.given
     if info.app_import_path:
         os.environ["FLASK_APP"] = info.app_import_path
-    if settings.dsn:
-        os.environ["LEASEHOLD_DSN"] = settings.dsn
-    os.environ["LEASEHOLD_SCHEMA"] = settings.schema
+    os.environ.update(settings.to_environ())
     command = list(arguments)
     if command[:1] == ["worker"]:
         command.insert(1, f"{__name__}:{app_of_flask.__name__}")

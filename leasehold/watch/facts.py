@@ -36,7 +36,7 @@ class Facts(Struct, frozen=True):
     events: list[EventView]
     """The newest, in any order."""
     unhandled: list[UnhandledBreach] = field(default_factory=list)
-    """Breaches whose callback waits for an unknown task, or ended without success."""
+    """Breaches whose callback waits for an unknown task, or was discarded or quarantined."""
     transactions: list[TransactionView] = field(default_factory=list)
     """What blocks vacuum."""
     failures: list[TaskFailures] = field(default_factory=list)

@@ -84,8 +84,8 @@ class Inspector:
         return await self._store.deadlines(state, name, _checked(limit))
 
     async def unhandled_breaches(self, limit: int = 50) -> list[UnhandledBreach]:
-        """Recent breaches whose callback waits for a task that no live node knows, or ended
-        without success."""
+        """Recent breaches whose callback waits for a task that no live node knows, or was discarded
+        or quarantined."""
         now = self._env.due_now()
         return await self._store.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
 

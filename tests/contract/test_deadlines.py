@@ -462,6 +462,9 @@ async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
     await world.a.store.ack(knows.id, [item], world.now)
     [row] = await world.a.store.unhandled_breaches(7, 100, world.now)
     assert row.why == "discarded"
+    assert await world.a.store.retry(job.id, world.now) == "finished"
+    assert await world.a.store.cancel(job.id, "it is too late now", world.now) == "waiting"
+    assert await world.a.store.unhandled_breaches(7, 100, world.now) == []
 
 
 async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World):

@@ -43,7 +43,9 @@ def tick() -> list[object]:
 
 def create_app():
     web = Flask(__name__)
-    web.config.from_mapping(LEASEHOLD_DSN=os.environ["DSN"], LEASEHOLD_SCHEMA="hold")
+    web.config.from_mapping(
+        LEASEHOLD_DSN=os.environ["DSN"], LEASEHOLD_SCHEMA="hold", LEASEHOLD_PIN_SECONDS=90
+    )
     leasehold.init_app(web)
     return web
 """
@@ -246,6 +248,8 @@ def test_the_command_uses_the_database_of_the_flask_application(procs: Processes
     assert wrong.wait(30) == 2 and "jobs" in wrong.output
     locked = flask(procs, dsn, "lock", "nightly", "--", "echo", "its own", "--fail")
     assert locked.wait(30) == 0 and "its own --fail" in locked.output
+    told = flask(procs, dsn, "lock", "nightly", "--", "printenv", "LEASEHOLD_PIN_SECONDS")
+    assert told.wait(30) == 0 and told.output.splitlines()[-1] == "90.0"
     assert "schedules" in until(lambda: _help(procs, dsn), 30)
 
 

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from leasehold import errors
+from leasehold.cli.overview import of_facts
 from leasehold.lease.guard import ClockWatch
 from leasehold.model.moments import duration
 from leasehold.ports import (
@@ -158,6 +159,26 @@ def test_jobs_held_back_for_an_unknown_task_are_named():
     summary = structs.replace(CALM, unknown=2, unknown_tasks=("shop.new", "shop.other"))
     problem = only(wrong(summary=summary), "task_unknown")
     assert "shop.new, shop.other" in problem.sentence and "2 jobs" in problem.sentence
+
+
+def test_jobs_that_no_worker_can_read_are_counted_by_task():
+    def held(number: int, job: str, task: str) -> EventView:
+        return event("job_unreadable", number, job=job, task=task, error="no codec")
+
+    some = [held(1, "a", "mail"), held(2, "b", "mail"), held(3, "c", "pay"), held(4, "c", "pay")]
+    found = [p for p in wrong(events=some) if p.kind == "job_unreadable"]
+    assert [p.sentence.partition(" held")[0] for p in found] == [
+        "2 jobs of task 'mail' are",
+        "Job c of task 'pay' is",
+    ]
+    assert "cancel b" in found[0].do
+
+
+def test_the_overview_does_not_subtract_from_a_number_where_counting_stopped():
+    summary = structs.replace(CALM, ready=10_000)
+    busy = node(info={"running": 12_000})
+    lines = of_facts(structs.replace(WELL, summary=summary, nodes=[busy]), "leasehold").lines
+    assert lines["jobs"].startswith("10,000+ available or running, 12,000 of them running, ")
 
 
 def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():

@@ -142,6 +142,19 @@ def test_a_limit_that_would_stop_everything_is_refused(given: dict[str, int]) ->
         Limits(**given)
 
 
+def test_another_process_gets_the_settings_by_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LEASEHOLD_GRACE", "30")
+    given = {"dsn": "postgresql://", "listen": False, "grace": 10, "overdue_seconds": 90}
+    made = Settings.load(given)
+    passed = made.to_environ()
+    assert sorted(passed) == [
+        "LEASEHOLD_DSN", "LEASEHOLD_GRACE", "LEASEHOLD_LISTEN", "LEASEHOLD_OVERDUE_SECONDS",
+    ]  # fmt: skip
+    assert Settings.load({}, passed) == made
+
+
 # -- timings -----------------------------------------------------------------------------------
 @given(st.floats(MIN_RECOVER_WITHIN, MAX_RECOVER_WITHIN))
 def test_the_timings_of_every_setting_keep_the_protocols_inequalities(seconds: float) -> None:

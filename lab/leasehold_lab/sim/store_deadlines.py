@@ -158,7 +158,7 @@ class SimDeadlines(DeadlineStore):
             why = None
             if job and job.node is None and needs(job.task, job.version) not in known:
                 why = "unknown"
-            elif done and done.state != "completed":
+            elif done and done.state in ("discarded", "quarantined"):
                 why = done.state
             if why:
                 task = row.callback["task"]

@@ -105,10 +105,13 @@ def _task_unknown(facts: Facts) -> Iterator[str | Said]:
     page="events?kind=job_unreadable",
 )  # fmt: skip
 def _job_unreadable(facts: Facts) -> Iterator[str | Said]:
-    for _, events in lately(facts, "job_unreadable", ""):
-        job, task, error = (events[-1].fields.get(name) for name in ("job", "task", "error"))
+    for task, events in lately(facts, "job_unreadable", "task"):
+        job, error = (events[-1].fields.get(name) for name in ("job", "error"))
+        jobs = {event.fields.get("job") for event in events}
+        one = f"Job {job} of task {task!r} is"
+        who = one if len(jobs) == 1 else f"{len(jobs):,} jobs of task {task!r} are"
         yield Said(
-            f"Job {job} of task {task!r} is held back: {error} ({since(facts, events[-1])} ago)",
+            f"{who} held back: {error} ({since(facts, events[-1])} ago)",
             {"job": job},
         )
 

@@ -41,8 +41,7 @@ class LeaseholdCommand(BaseCommand):  # type: ignore[misc]
         self._run("leasehold", options["arguments"])
 
     def _run(self, name: str, arguments: list[str]) -> None:
-        settings = app.given
-        os.environ.update(LEASEHOLD_DSN=settings.dsn, LEASEHOLD_SCHEMA=settings.schema)
+        os.environ.update(app.given.to_environ())
         # for the processes of `leasehold worker --processes`: the folder of manage.py, --pythonpath
         os.environ["PYTHONPATH"] = os.pathsep.join(_added_folders())
         sys.argv = [name, *self.verb, *arguments]

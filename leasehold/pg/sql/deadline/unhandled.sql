@@ -1,5 +1,5 @@
--- Recent breaches whose callback did not work: its job waits for a task that no live node knows, or ended without
--- success.
+-- Recent breaches whose callback did not work: its job waits for a task that no live node knows, or was discarded or
+-- quarantined. Whoever cancelled it, a person or its handler, knows of it.
 -- locks: none
 -- index: deadline_breached, job_pkey, job_done_pkey; a scan of node
 select d.id, d.level, d.name, d.callback ->> 'task', d.callback_job,
@@ -13,7 +13,7 @@ left join lateral (
         select 1 from leasehold.node n where n.executes and leasehold.needs(w.task_name, w.version) = any (n.tasks))
     limit 1) j on true
 left join lateral (
-    select f.state from leasehold.job_done f where f.id = d.callback_job and f.state <> 'completed'
+    select f.state from leasehold.job_done f where f.id = d.callback_job and f.state in ('discarded', 'quarantined')
     order by f.finished_at desc limit 1) o on true
 where j.id is not null or o.state is not null
 order by d.closed_at desc
