@@ -62,7 +62,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
         port=port,
         log_level="warning",
         server_header=False,
-        timeout_graceful_shutdown=1,  # streams stay open while somebody watches
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     sock = config.bind_socket()

@@ -13,7 +13,6 @@ from http.client import responses
 from typing import Any, TypeAlias
 
 from leasehold.app import App
-from leasehold.web.pulse import UNDER_WSGI
 
 Environ: TypeAlias = dict[str, Any]
 Wsgi: TypeAlias = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
@@ -69,7 +68,6 @@ def _scope(environ: Environ) -> dict[str, Any]:
         "client": (client, int(environ.get("REMOTE_PORT") or 0)) if client else None,
         "server": (environ["SERVER_NAME"], int(environ["SERVER_PORT"] or 0)),
         "user": environ.get("REMOTE_USER"),
-        "extensions": {UNDER_WSGI: {}},
     }
 
 

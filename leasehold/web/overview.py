@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from leasehold.model.filter import JobFilter
 from leasehold.model.history import Counts, added, percentile
@@ -16,7 +16,6 @@ from leasehold.tuning import Tuning
 from leasehold.watch.checks import CHECKS, COUNT_CAP
 from leasehold.watch.facts import Facts
 from leasehold.web.charts import bars
-from leasehold.web.pulse import UNDER_WSGI
 from leasehold.web.site import Site
 
 _HOUR = 60
@@ -27,11 +26,9 @@ async def home(site: Site, request: Request) -> Response:
 
 
 async def live(site: Site, request: Request) -> Response:
-    if site.pulse.streams >= Tuning.streams:
-        return PlainTextResponse("Too many open dashboards.\n", status_code=503)
-    under_wsgi = UNDER_WSGI in (request.scope.get("extensions") or {})
-    seconds = 0.0 if under_wsgi else Tuning.stream_seconds
-    return StreamingResponse(site.pulse.stream(seconds), media_type="text/event-stream")
+    """What an open page asks for every two seconds."""
+    beat = await site.pulse.beat()
+    return JSONResponse({"problems": len(beat.wrong), "away": beat.facts is None})
 
 
 @dataclass

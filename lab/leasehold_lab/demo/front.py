@@ -105,7 +105,7 @@ class Front:
     async def open(cls, stage: Stage, breaker: Breaker, port: int) -> Front:
         """Serve it; ``port`` 0: any free port. Raises OSError if the port is taken."""
         front = cls(stage, breaker)
-        log = logging.getLogger("uvicorn")  # the streams that it ends need no traceback
+        log = logging.getLogger("uvicorn")  # the requests that it ends need no traceback
         log.addHandler(logging.NullHandler())
         log.propagate = False
         sock = socket.create_server((_HOST, port))

@@ -24,7 +24,7 @@
     if (current) pages.scrollLeft = current.offsetLeft - (pages.clientWidth - current.offsetWidth) / 2;
     let paused = false;
 
-    // -- live: refresh on the server's ticks, unless somebody is reading, typing or has opened something
+    // -- live: refresh every two seconds, unless somebody is reading, typing or has opened something
     const busy = () => {
       const live = document.getElementById("live");
       const held = live && live.contains(document.activeElement) && document.activeElement !== live;
@@ -33,22 +33,29 @@
     };
     const show = (text, name) => { link.textContent = text; link.className = "link " + name; };
     const outdated = (yes) => document.querySelector("#live:not(.problem)")?.classList.toggle("outdated", yes);
-    if (window.EventSource && document.getElementById("live")) {
-      const source = new EventSource(body.dataset.live);
-      let late = 0;
-      source.addEventListener("tick", (event) => {
-        clearTimeout(late);
-        const data = JSON.parse(event.data);
+    const look = () => { if (window.htmx) htmx.trigger(body, "look"); };
+    let failed = 0;
+    const pulse = async () => {
+      try {
+        // as htmx asks: without a session the answer is a 401 that shows no prompt
+        const asked = { headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(4000) };
+        const answer = await fetch(body.dataset.live, asked);
+        if (answer.status === 401) return look(); // which leads to the login
+        const data = await answer.json();
+        failed = 0;
         const badge = document.getElementById("troubles");
         if (badge) { badge.textContent = data.problems; badge.hidden = !data.problems; }
         outdated(data.away);
         show(data.away ? "database unavailable" : paused ? "paused" : "live", data.away ? "bad" : paused ? "" : "on");
-        if (!busy() && window.htmx) htmx.trigger(body, "look");
-      });
-      source.onerror = () => { late = late || setTimeout(() => { late = 0; show("disconnected", "bad"); outdated(true); }, 4000); };
-      source.onopen = () => { clearTimeout(late); late = 0; };
-      addEventListener("pagehide", () => source.close());
-    }
+        if (!busy()) look();
+      } catch {
+        failed += 1;
+        if (failed > 1) { show("disconnected", "bad"); outdated(true); }
+      } finally {
+        setTimeout(pulse, 2000);
+      }
+    };
+    if (document.getElementById("live")) pulse();
     let place = -1;
     body.addEventListener("htmx:afterSettle", () => { mark(place); });
 
