@@ -164,7 +164,7 @@ class Limits:
     """A job that was running at this many crashes of its node is quarantined. At the last of them
     it was running alone."""
 
-    # the same in every application, because all processes that use a schema must agree
+    # not settable: no application needs to change these
     payload_bytes: ClassVar[int] = 1 << 20
     """A job's arguments, unless the setting ``payload_limit`` names another limit."""
     json_depth: ClassVar[int] = 200
@@ -362,13 +362,15 @@ class Settings:
         return cls(**values)
 
     def to_environ(self) -> dict[str, str]:
-        """Return the environment variables with these settings, for another process. Those for
-        which there is no variable (limits, polling, retention) are left out."""
-        names = {name: f"LEASEHOLD_{name.upper()}" for name in _plain_defaults()}
-        given = {variable: getattr(self, name) for name, variable in names.items()}
-        unset = {variable: getattr(Settings(), name) for name, variable in names.items()}
-        changed = {key for key in given if given[key] != unset[key] or key in os.environ}
-        return {key: str(value) for key, value in given.items() if key in changed}
+        """Return the environment variables that give these settings to another process. The name
+        of the application and of its release are not among them, because a process may have its
+        own. There are none for limits, polling and retention."""
+        found = {}
+        for name, default in _plain_defaults().items():
+            variable, value = f"LEASEHOLD_{name.upper()}", getattr(self, name)
+            if name not in ("name", "release") and (value != default or variable in os.environ):
+                found[variable] = str(value)
+        return found
 
     def to_text(self) -> str:
         """Return the settings as one line of JSON, for another process."""

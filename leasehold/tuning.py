@@ -110,12 +110,18 @@ class Tuning:
     """Jobs that one page examines to find those that match."""
     page_bad_rows: int = 3000
     """The same for jobs that did not complete. Each is on another page of the table."""
-    running_rows: int = 1_000_000
-    """Jobs at the heads of all queues that are examined to find the running ones."""
+    running_rows: int = 200_000
+    """Ready jobs, up to where nodes have claimed, that are examined to find the running ones."""
     page_event_rows: int = 10_000
     """Events that one page examines."""
-    bulk_rows: int = 20_000
-    """Jobs that one step of a bulk action examines to find those that match."""
+    step_rows: int = 20_000
+    """Jobs that one step of a list or of an action examines, unless the state is a bad one."""
+    step_jobs: int = 10_000
+    """The most jobs that one step of an action changes."""
+    preview_steps: int = 3
+    """After so many steps, the preview of an action stops counting."""
+    page_act_seconds: float = 15.0
+    """Then an action in the dashboard stops, before the web server ends the request."""
     locked_tries: int = 8
     """Tries of a cancel or a retry of one job whose row a transaction holds."""
     locked_first_pause: float = 0.01
@@ -202,10 +208,6 @@ class Tuning:
     """How many of the newest events one read fetches."""
     term_events: int = 5000
     """The most events that explain the ends of terms."""
-    acted_jobs: int = 1_000_000
-    """The most jobs that one bulk action changes. For more, repeat it."""
-    previewed_jobs: int = 10_000
-    """Where the preview of a bulk action stops counting."""
     backfill_ticks: int = 10_000
     """The most moments of one backfill."""
     trips_per_call: float = 5.0
@@ -279,10 +281,6 @@ class Tuning:
     """How long the database may take to answer the probe of readiness."""
     pulse_seconds: float = 2.0
     """Between two updates of a page."""
-    stream_seconds: float = 15.0
-    """A stream ends after this time and the browser opens another. So it delays no shutdown."""
-    streams: int = 100
-    """The most streams of one process."""
     shown_nodes: int = 1000
     shown_jobs: int = 50
     shown_schedules: int = 50

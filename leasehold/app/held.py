@@ -79,10 +79,10 @@ class Held:
     async def verify(
         self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS
     ) -> None:
-        """Keep other processes from holding it until your transaction ends::
+        """Keep every other process from this lock or leadership until your transaction ends::
 
             async with connection.transaction():
-                await lead.verify(connection)
+                await held.verify(connection)  # held: the lock or the leader
                 await connection.execute("update engine set …")
 
         ``connection`` is any that ``on=`` accepts. The server ends the transaction when it is idle

@@ -44,7 +44,7 @@ UNHANDLED: list[Column] = [
 @click.option(
     "--unhandled",
     is_flag=True,
-    help="Show breaches whose callback did not succeed; exit status 1 if any.",
+    help="Show breaches whose callback failed or cannot run; exit status 1 if any.",
 )
 @limit_option(50)
 @table_options

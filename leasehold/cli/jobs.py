@@ -52,7 +52,8 @@ def jobs(limit: int, **options: Any) -> None:
     """List the newest jobs, or act on jobs.
 
     With --state running, the oldest come first; with scheduled or retryable, those due next.
-        ID is a job's id, or at least 8 digits of its beginning that only
+
+    ID is a job's id, or at least 8 digits of its beginning that only
     this job has. Ids begin with the time: the first 8 digits stand for about a minute.
     """
     if click.get_current_context().invoked_subcommand:
@@ -193,8 +194,6 @@ def _many(
         return False
     if not where.strip():
         raise click.UsageError("--where is empty: it would match all jobs.")
-    from leasehold.watch.operator import REST  # imported late: --help must be quick
-
     wanted, words = parse(where), where
     if not yes:
         count, more = act(lambda acting: acting.preview(wanted, verb))
@@ -203,6 +202,6 @@ def _many(
             click.echo("No matching jobs.")
             return True
         click.confirm(f"{verb.capitalize()} {number}?", abort=True)
-    count, more = act(lambda acting: acting.bulk(verb, wanted, words, reason))
-    click.echo(f"{counted(count, 'job')} {told}.{REST if more else ''}")
+    count, _ = act(lambda acting: acting.bulk(verb, wanted, words, reason))
+    click.echo(f"{counted(count, 'job')} {told}.")
     return True

@@ -84,7 +84,7 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     if summary.ready < COUNT_CAP:
         ready = f"{max(summary.ready - running, 0):,} available, {running:,} running"
     else:
-        ready = f"{_count(summary.ready)} available or running, {running:,} of them running"
+        ready = f"{_count(summary.ready)} available or running ({running:,} running)"
     lines["jobs"] = f"{ready}, {_count(summary.waiting)} scheduled or to be retried"
     lines["schedules"] = str(len(facts.schedules))
     return lines

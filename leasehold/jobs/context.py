@@ -1,4 +1,4 @@
-"""The context of a handler: its job, its token, and operations on them. And what runs around it."""
+"""The context of a handler: its job, its token, and operations on them; and the middleware."""
 
 from __future__ import annotations
 

@@ -106,10 +106,10 @@ class Reports(Operations):
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
 
     async def matching(
-        self, wanted: JobFilter, most: int, *, far: bool = False
-    ) -> tuple[list[UUID], bool]:
-        """Return at most ``most`` ids that a filter matches, and whether there may be more. It
-        scans as for one page; with ``far``, to the end."""
+        self, wanted: JobFilter, after: str | None, most: int
+    ) -> tuple[list[UUID], str | None]:
+        """Return at most ``most`` ids that a filter matches, found among a limited number of jobs,
+        and where to continue (None: this is the end)."""
 
     @operation("web/job")
     async def job(self, job: UUID, now: Now = None) -> JobDetail | None: ...

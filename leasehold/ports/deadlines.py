@@ -63,4 +63,4 @@ class DeadlineStore(Operations):
 
     @operation("deadline/unhandled")
     async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
-        """Return recent breaches whose callback has not succeeded, the newest first."""
+        """Return recent breaches whose callback failed or cannot run, the newest first."""

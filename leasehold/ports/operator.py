@@ -96,7 +96,8 @@ class OperatorStore(Operations):
         self, outcome: str, seconds: float, now: Now, limit: int = 2000
     ) -> list[TaskFailures]:
         """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
-        that time. ``limit``: attempts that are counted."""
+        that time. ``limit``: attempts that are counted. Tasks whose discarded jobs are older than
+        all these have no error here."""
 
     # only a connection of its own may use the plan that reads job_done by a bitmap scan
     @operation("status/finished", answer=dict, aside=True)

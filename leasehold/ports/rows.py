@@ -376,7 +376,7 @@ class DeadlineView(NamedTuple):
 
 
 class UnhandledBreach(NamedTuple):
-    """A breach whose callback has not succeeded."""
+    """A breach whose callback was discarded or quarantined, or that no live node can run."""
 
     id: UUID
     level: int

@@ -34,8 +34,9 @@ class Note(NamedTuple):
 class _Memory:
     """What the methods of a context write to, instead of the database."""
 
-    def __init__(self, claim: Claim) -> None:
+    def __init__(self, claim: Claim, result_bytes: int) -> None:
         self._claim = claim
+        self._result_bytes = result_bytes
         self.reason = ""
         self.notes: list[Note] = []
         self.completion: Any = None
@@ -56,7 +57,7 @@ class _Memory:
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
-        self.completion = json.loads(encode("result", result, Limits.result_bytes))
+        self.completion = json.loads(encode("result", result, self._result_bytes))
 
 
 class _Fake:
@@ -134,10 +135,14 @@ def sync_context(**given: Unpack[ContextGiven]) -> FakeSyncContext:
 
 
 def of_claim(
-    kind: type[C], claim: Claim, state: Any = None, write: Callable[[Any], Any] | None = None
+    kind: type[C],
+    claim: Claim,
+    state: Any = None,
+    write: Callable[[Any], Any] | None = None,
+    result_bytes: int = Limits.result_bytes,
 ) -> C:
     """Make a context of that kind for a claim. ``write`` converts the result."""
-    memory: Any = _Memory(claim)
+    memory: Any = _Memory(claim, result_bytes)
     run: Any = without_loop
     made = kind(claim, "test", memory, memory, run, state)
     made._write = write

@@ -62,16 +62,16 @@ def eager(app: App, *, state: Any = None) -> Iterator[None]:
 class _Run:
     """One job: called, it runs its handler, and returns what that returns."""
 
-    def __init__(self, task: TaskFunction, claim: Claim, state: Any) -> None:
+    def __init__(self, task: TaskFunction, claim: Claim, state: Any, result_bytes: int) -> None:
         self.task = task
         self.claim = claim
         self.is_async = inspect.iscoroutinefunction(task.function)
         write = task.values.write_result
-        self.outer = of_claim(FakeContext, claim, state, write)
+        self.outer = of_claim(FakeContext, claim, state, write, result_bytes)
         """For middleware."""
         self.context: FakeContext | FakeSyncContext = self.outer
         if not self.is_async:
-            self.context = of_claim(FakeSyncContext, claim, state, write)
+            self.context = of_claim(FakeSyncContext, claim, state, write, result_bytes)
 
     def __call__(self) -> Any:
         return self._call(self.task.function)
@@ -150,7 +150,9 @@ class _EagerClient(Client):
                 },
                 opened(self._app.codec, json.loads(request.payload)),
             )
-            runs.append(_Run(self._app.registry.get(options.task), claim, self._state))
+            task = self._app.registry.get(options.task)
+            most = self._app.settings.limits.result_bytes
+            runs.append(_Run(task, claim, self._state, most))
         for run, request in zip(runs, given, strict=True):
             self._started(run.claim.job, request.options)
         return runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
 ACTS = ("retry", "cancel", "discard")
-REST = " More jobs may match: repeat the action, or narrow the filter."
+REST = " More jobs may match: repeat the action, or use leasehold jobs, which has no time limit."
 _PAUSE_TRIES = 3
 _SHOWN_IDS = 5
 
@@ -53,7 +53,7 @@ class Operator:
         if ids is None or ids[0] == ids[1]:
             return job_id_of(given)
         first, last = ids
-        found, _ = await self.reports.matching(JobFilter(first=first, last=last), _SHOWN_IDS)
+        found, _ = await self.reports.matching(JobFilter(first=first, last=last), None, _SHOWN_IDS)
         if len(found) == 1:
             return found[0]
         if not found:
@@ -141,50 +141,71 @@ class Operator:
         return count
 
     # -- many ------------------------------------------------------------------------------------
-    async def preview(self, wanted: JobFilter, act: str | None = None) -> tuple[int, bool]:
-        """How many jobs a filter matches that the action may change (None: any action), up to
-        ``previewed_jobs``, and whether there may be more, which the action would find."""
-        found, more = await self._found(act, wanted, Tuning.previewed_jobs)
-        return len(found), more
+    async def preview(self, wanted: JobFilter, act: str) -> tuple[int, bool]:
+        """How many jobs a filter matches that the action may change, and whether there may be
+        more, which the action would find."""
+        count, more = 0, False
+        for part in _parts(act, wanted):
+            after: str | None = None
+            for _ in range(Tuning.preview_steps):
+                ids, after = await self.reports.matching(part, after, Tuning.step_jobs)
+                count += len(ids)
+                if after is None:
+                    break
+            more = more or after is not None
+        return count, more
 
     async def bulk(
-        self, act: str, wanted: JobFilter, words: str, reason: str = ""
+        self,
+        act: str,
+        wanted: JobFilter,
+        words: str,
+        reason: str = "",
+        seconds: float | None = None,
     ) -> tuple[int, bool]:
-        """``retry``, ``cancel`` or ``discard`` the matching jobs, at most ``acted_jobs``. Returns
+        """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``. Returns
         how many changed, and whether more may match. ``words``: the filter as the person typed it,
         for the record. Raises BadFilter if a repetition would find the same jobs again."""
         if act not in ACTS:
             raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-        found, more = await self._found(act, wanted, Tuning.acted_jobs, far=True)
-        full = more and len(found) == Tuning.acted_jobs
-        if full and act == "retry" and wanted.state is None:
-            raise errors.BadFilter(
-                f"more than {len(found):,} jobs match, and a job that was retried still matches",
-                do="Add a state, such as state:discarded, so that a repetition finds the rest",
-            )
-        size, changed = self._settings.limits.batch_rows, 0
+        if seconds is not None and act == "retry" and wanted.state is None:
+            count, more = await self.preview(wanted, act)
+            if more:
+                raise errors.BadFilter(
+                    f"more than {count:,} jobs match, and a job that was retried still matches",
+                    do="Add a state, such as state:discarded, so that a repetition finds the rest",
+                )
+        ends_at = None if seconds is None else self._env.boot_now() + seconds
+        changed = 0
         try:
-            for start in range(0, len(found), size):
-                changed += await self._batch(act, found[start : start + size], reason)
+            for part in _parts(act, wanted):
+                async for ids, more in self._steps(part):
+                    changed += await self._act(act, ids, reason)
+                    if more and ends_at is not None and self._env.boot_now() > ends_at:
+                        return changed, True
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)
-        return changed, more
+        return changed, False
 
-    async def _found(
-        self, act: str | None, wanted: JobFilter, most: int, far: bool = False
-    ) -> tuple[list[UUID], bool]:
-        """Without the finished jobs that the action cannot change, which would use up its limit."""
-        parts = [wanted]
-        if wanted.state is None and act in ("cancel", "discard"):
-            parts = [structs.replace(wanted, unfinished=True)]
-            parts += [structs.replace(wanted, state=State.QUARANTINED)] if act == "discard" else []
-        found: list[UUID] = []
-        more = False
-        for part in parts:
-            ids, rest = await self.reports.matching(part, most - len(found), far=far)
-            found, more = found + ids, more or rest
-        return found, more
+    async def _steps(self, wanted: JobFilter) -> AsyncIterator[tuple[list[UUID], bool]]:
+        """The ids of the matching jobs, each once, and whether there may be more. The next are
+        looked for when those before have been changed, so they still match."""
+        waiting = wanted.state in (State.SCHEDULED, State.RETRYABLE)
+        seen: set[UUID] = set()  # one that fails again comes later in the order of times
+        after: str | None = None
+        while True:
+            ids, after = await self.reports.matching(wanted, after, Tuning.step_jobs)
+            yield [job for job in ids if job not in seen], after is not None
+            if waiting:
+                seen.update(ids)
+            if after is None:
+                return
+
+    async def _act(self, act: str, jobs: Sequence[UUID], reason: str) -> int:
+        size = self._settings.limits.batch_rows
+        batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
+        return sum([await self._batch(act, batch, reason) for batch in batches])
 
     async def _batch(self, act: str, jobs: Sequence[UUID], reason: str) -> int:
         """Return how many changed."""
@@ -327,6 +348,15 @@ class Operator:
 
     def _now(self) -> Now:
         return self._env.due_now()
+
+
+def _parts(act: str, wanted: JobFilter) -> list[JobFilter]:
+    """Without the finished jobs that the action cannot change."""
+    if wanted.state is not None or act == "retry":
+        return [wanted]
+    unfinished = structs.replace(wanted, unfinished=True)
+    quarantined = structs.replace(wanted, state=State.QUARANTINED)
+    return [unfinished, quarantined] if act == "discard" else [unfinished]
 
 
 def drained(worker_id: str, ends: bool) -> str:

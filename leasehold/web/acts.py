@@ -53,7 +53,7 @@ async def bulk(site: Site, request: Request) -> Response:
     form = request.state.form
     act, text = form.get("act", ""), form.get("q", "").strip()
     operator = await site.operator(request)
-    count, more = await operator.bulk(act, read_filter(text), text)
+    count, more = await operator.bulk(act, read_filter(text), text, seconds=Tuning.page_act_seconds)
     verb = {
         "retry": "queued to run now",
         "cancel": "cancelled, or cancellation requested if running",

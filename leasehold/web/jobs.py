@@ -90,7 +90,6 @@ async def preview(site: Site, request: Request) -> Response:
         act=act,
         count=count,
         more=more,
-        most=Tuning.acted_jobs,
     )
 
 

@@ -188,6 +188,18 @@ async def test_failures_are_counted_by_task_with_the_newest_error(world: World):
     assert await store.failures("discarded", 600.0, at(601)) == []
 
 
+async def test_a_task_with_many_failures_hides_no_other(world: World):
+    store = world.a.store
+    for task in ("quiet", "noisy", "noisy"):
+        job = await world.claimed(task=task)
+        await world.a.ack(job, Decision(State.DISCARDED, error="no"))
+    await store.roll_up(at(0), at(90))
+    world.now = at(95)
+    found = {row.task: row.discarded for row in await store.failures("discarded", 600.0, at(95), 2)}
+    assert found == {"noisy": 2, "quiet": 1}
+    assert await store.failures("discarded", 600.0, at(900), 2) == []
+
+
 async def test_finished_jobs_are_counted_once_whether_the_history_has_them_or_not(world: World):
     store = world.a.store
     for _ in range(4):

@@ -313,3 +313,16 @@ async def test_jobs_are_listed_newest_first_and_by_what_is_asked(world: World):
     await world.a.ack(claimed)
     assert await listed(state="completed") == [old]
     assert await listed(state="available") == [new]
+
+
+async def test_running_jobs_are_listed_oldest_first_and_waiting_ones_by_their_time(world: World):
+    later = [await world.enqueue(run_in=float(seconds)) for seconds in (90, 60, 120)]
+    due = [await world.enqueue() for _ in range(2)]
+    assert len(await world.a.claim()) == 2
+
+    async def listed(state: str) -> list[UUID]:
+        return [job.id for job in await world.a.store.jobs(JobFilter(state=state), 10)]
+
+    assert await listed("running") == [id_ for [id_] in due]
+    [first], [second], [third] = later
+    assert await listed("scheduled") == [second, first, third]

@@ -12,7 +12,10 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from leasehold import App
 from leasehold.cli.root import root
+from leasehold.errors import BadFilter
+from leasehold.model.filter import JobFilter
 from leasehold.tuning import Tuning
 
 
@@ -101,41 +104,52 @@ def test_the_event_of_an_act_has_no_secret_of_its_filter(cli: Cli):
     assert cli.sql(on) == [("jobs args.api_token:•••••• queue:mail",)]
 
 
-def test_jobs_that_an_action_cannot_change_do_not_use_up_its_limit(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(Tuning, "acted_jobs", 2)
-    jobs = [cli.enqueue(queue="mail") for _ in range(5)]
-    for said in ("2 jobs cancelled, or cancellation requested if running. More", "2 jobs", "1 job"):
-        told = cli("jobs", "cancel", "--where", "queue:mail", "--yes", "--reason", "recall").stdout
-        assert told.startswith(said), told
-    assert {cli.state(job) for job in jobs} == {"cancelled"}
-    assert "More jobs may match" not in told
-    errors = cli.sql("select distinct last_error from leasehold.jobs")
-    assert len(errors) == 1 and "recall" in errors[0][0]
+@pytest.fixture
+def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("step_rows", "step_jobs", "page_bad_rows"):
+        monkeypatch.setattr(Tuning, name, 2)
+    monkeypatch.setattr(Tuning, "preview_steps", 1)
 
-    refused = cli("jobs", "retry", "--where", "queue:mail", "--yes", exits=1).stderr
-    assert "Add a state" in refused, "it would find the same two jobs each time"
-    for _ in range(3):
-        cli("jobs", "retry", "--where", "queue:mail state:cancelled", "--yes")
+
+def test_an_action_goes_on_to_the_last_of_many_jobs(cli: Cli, in_small_steps: None):
+    jobs = [cli.enqueue(queue="mail") for _ in range(5)]
+    others = [cli.enqueue(queue="other") for _ in range(7)]
+    asked = cli("jobs", "cancel", "--where", "queue:mail", typed="n\n", exits=1).stdout
+    assert "Cancel 0 or more jobs?" in asked
+    told = cli("jobs", "cancel", "--where", "queue:mail", "--yes", "--reason", "recall").stdout
+    assert told == "5 jobs cancelled, or cancellation requested if running.\n"
+    assert {cli.state(job) for job in jobs} == {"cancelled"}
+    assert {cli.state(job) for job in others} == {"available"}
+    errors = cli.sql("select distinct last_error from leasehold.jobs where queue = 'mail'")
+    assert len(errors) == 1 and "recall" in errors[0][0]
+    for state in ("", " state:available"):  # each is retried once, though it still matches
+        told = cli("jobs", "retry", "--where", f"queue:mail{state}", "--yes").stdout
+        assert told == "5 jobs queued to run now.\n", state
     assert {cli.state(job) for job in jobs} == {"available"}
 
     cli.sql("update leasehold.job set ready = false, run_at = now() + interval '1 day'")
-    quarantined, *_ = jobs
-    cli("jobs", "cancel", str(quarantined))
-    cli.sql("update leasehold.job_done set state = 'quarantined' where id = %s", quarantined)
-    for _ in range(3):
-        cli("jobs", "discard", "--where", "queue:mail", "--yes", "--reason", "incident 42")
+    cli("jobs", "cancel", str(jobs[0]))
+    cli.sql("update leasehold.job_done set state = 'quarantined' where id = %s", jobs[0])
+    told = cli("jobs", "discard", "--where", "queue:mail", "--yes", "--reason", "incident").stdout
+    assert told == "5 jobs discarded.\n"
     assert {cli.state(job) for job in jobs} == {"discarded"}
 
 
-def test_an_action_finds_jobs_behind_many_others(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Tuning, "bulk_rows", 2)
-    old = cli.enqueue(queue="mail")
-    newer = [cli.enqueue(queue="other") for _ in range(7)]
-    assert "1 job cancelled" in cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
-    assert cli.state(old) == "cancelled"
-    assert {cli.state(job) for job in newer} == {"available"}
+async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
+    migrated: str, in_small_steps: None
+):
+    app = App(migrated)
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    await app.enqueue_many([work.job() for _ in range(5)])
+    operator = await app.operator("ada", "web")
+    with pytest.raises(BadFilter, match="Add a state"):
+        await operator.bulk("retry", JobFilter(task="t"), "", seconds=0)
+    for expected in ((2, True), (2, True), (1, False)):
+        assert await operator.bulk("cancel", JobFilter(task="t"), "", seconds=0) == expected
+    await app.close()
 
 
 RUNNING = """

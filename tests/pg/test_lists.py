@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from leasehold import App
+from leasehold.errors import BadFilter, Unavailable
+from leasehold.model.job import JobOptions, JobRequest
 from leasehold.tuning import Tuning
 from tests.support.wait import until_async
 
 
 @pytest.fixture
 def app(migrated: str, monkeypatch: pytest.MonkeyPatch) -> App:
-    for name in ("page_rows", "page_bad_rows", "bulk_rows"):
+    for name in ("page_rows", "page_bad_rows", "step_rows"):
         monkeypatch.setattr(Tuning, name, 2)
     return App(migrated, name="shop")
 
@@ -37,6 +39,30 @@ async def test_jobs_are_found_behind_many_others(app: App, sql: Any) -> None:
     assert [job.id for job in await app.jobs(state="retryable")] == [old.id]
     assert [job.id for job in await app.jobs(state="scheduled", task="rare")] == []
     assert len(await app.jobs(state="scheduled")) == 7
+    await app.close()
+
+
+async def test_a_list_that_takes_too_long_is_refused(app: App) -> None:
+    await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(7)])
+    (await app.store()).pool.call_timeout = 0.0
+    assert len(await app.jobs()) == 7, "one step is enough"
+    with pytest.raises(Unavailable, match="the list was not complete after 0 s"):
+        await app.jobs(task="rare")
+    await app.close()
+
+
+async def test_running_jobs_behind_too_many_others_are_not_left_out_silently(
+    app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(5)])
+    await sql(
+        "insert into leasehold.claimed_to (node, queue, level, seat)"
+        " values (gen_random_uuid(), 'default', 1, 1000)"
+    )
+    assert await app.jobs(state="running") == []
+    monkeypatch.setattr(Tuning, "running_rows", 5)
+    with pytest.raises(BadFilter, match="stand before the running ones"):
+        await app.jobs(state="running")
     await app.close()
 
 

@@ -108,7 +108,7 @@ class Two:
     async def shorten(self, *, lease: float = 0.0, call_timeout: float = 0.0) -> None:
         """Set what ``b`` allows a session whose answer nobody reads."""
         await self.sql("update leasehold.node set lease_seconds = %s", lease)
-        self.b.store.pool.frozen_after = call_timeout
+        self.b.store.pool.call_timeout = call_timeout
 
     async def unread(self, text: str) -> int:
         """Start ``text`` in a session of leasehold whose process does not read the answer. Return

@@ -178,7 +178,7 @@ def test_the_overview_does_not_subtract_from_a_number_where_counting_stopped():
     summary = structs.replace(CALM, ready=10_000)
     busy = node(info={"running": 12_000})
     lines = of_facts(structs.replace(WELL, summary=summary, nodes=[busy]), "leasehold").lines
-    assert lines["jobs"].startswith("10,000+ available or running, 12,000 of them running, ")
+    assert lines["jobs"].startswith("10,000+ available or running (12,000 running), ")
 
 
 def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -145,6 +146,8 @@ def test_a_limit_that_would_stop_everything_is_refused(given: dict[str, int]) ->
 def test_another_process_gets_the_settings_by_its_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for variable in [name for name in os.environ if name.startswith("LEASEHOLD_")]:
+        monkeypatch.delenv(variable)
     monkeypatch.setenv("LEASEHOLD_GRACE", "30")
     given = {"dsn": "postgresql://", "listen": False, "grace": 10, "overdue_seconds": 90}
     made = Settings.load(given)

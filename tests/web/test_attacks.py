@@ -113,7 +113,10 @@ HOSTILE_STACK = """
     with run as (
         update leasehold.job set ready = true, node = gen_random_uuid(), claim_token = 5,
             claimed_at = now(), attempt = 1
-        where id = %s returning id, node, claim_token
+        where id = %s returning id, node, claim_token, queue, priority, fresh, seat
+    ), claimed as (
+        insert into leasehold.claimed_to (node, queue, level, seat)
+        select node, queue, leasehold.level(priority, fresh), seat from run
     )
     insert into leasehold.stack select id, id, node, claim_token, now(), now(), %s from run
 """

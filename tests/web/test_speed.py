@@ -60,10 +60,17 @@ select gen_random_uuid(), n, 1e6, 'default', 'r', 'host-' || n, n, '0', '{"queue
     array['task-1'] from generate_series(1, 8) n
 """
 RUNNING = """
+with claimed as (
+    insert into leasehold.claimed_to (node, queue, level, seat)
+    select n.id, j.queue, leasehold.level(j.priority, j.fresh),
+        percentile_disc(0.1) within group (order by j.seat)
+    from leasehold.job j, (select id from leasehold.node order by pid limit 1) n
+    where j.ready group by 1, 2, 3
+)
 update leasehold.job set node = (select id from leasehold.node order by pid limit 1), attempt = 1,
     claim_token = 1, claimed_at = now()
 where id in (select id from leasehold.job where ready and queue = 'queue-1' and priority = 1
-             order by run_at limit 300)
+             order by seat limit 300)
 """
 EVENTS = """
 insert into leasehold.event (at, kind, level, worker_id, fields)

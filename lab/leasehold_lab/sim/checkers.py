@@ -335,7 +335,7 @@ class Watch:
 
     def _known(self, row: JobRow) -> bool:
         assert row.claim_token is not None
-        return any(process.holds(row.id, row.claim_token) for process in self.processes)
+        return any(process.holds(row.claim_token) for process in self.processes)
 
     def _effects_once(self) -> None:
         counts = Counter(job for job, _ in self.effects)

@@ -100,7 +100,7 @@ class Process:
     def is_node(self, node: UUID) -> bool:
         return self.node is not None and self.node.guard.membership.identity.id == node
 
-    def holds(self, job: UUID, token: int) -> bool:
+    def holds(self, token: int) -> bool:
         return bool(self.alive and self.node and self.node.running.of_token(token))
 
     @property

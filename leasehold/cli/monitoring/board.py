@@ -164,7 +164,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         _panel(
             "Missed schedules and breached deadlines",
             _grown("tick_missed|deadline_breached|deadline_late"),
-            _max("leasehold_breaches_unhandled", "callback did not succeed"),
+            _max("leasehold_breaches_unhandled", "callback failed or cannot run"),
         ),
         _panel(
             "Locks",

@@ -28,8 +28,8 @@ class Pool:
         self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None
     ) -> None:
         """``idle_seconds``: close a connection that was idle for this long."""
-        self.frozen_after = settings.call_timeout
-        """Seconds after which a process that still reads has given up a statement."""
+        self.call_timeout = settings.call_timeout
+        """Seconds that a call may take. Then a process that still reads has given it up."""
         self._settings = settings
         self._role = role
         self._idle: list[Session] = []

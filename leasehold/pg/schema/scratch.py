@@ -59,7 +59,7 @@ def check_for_tests(dsn: str, act: str) -> None:
     """Raise ConfigError if the database's name does not contain the word ``test``. ``act`` is what
     a test would do there."""
     name = read_dsn(dsn).get("dbname", "")
-    if not re.search(r"(?<![a-z])test(?![a-z])", name.lower()):
+    if not re.search(r"(?<![a-z])(tests?|testing)(?![a-z])", name.lower()):
         raise ConfigError(
             f"{act} only works in a database whose name contains the word 'test'",
             got=name,

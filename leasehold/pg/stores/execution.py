@@ -37,7 +37,7 @@ class PgOperations(Operations):
             return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
         except Conflict:  # so that the next try does not wait for a frozen process
             with suppress(LeaseholdError):
-                old = {"seconds": self._pool.frozen_after, "now": None}
+                old = {"seconds": self._pool.call_timeout, "now": None}
                 await self._pool.fetch("session/end_unread", old, _CLEANUP_SECONDS)
             raise
 

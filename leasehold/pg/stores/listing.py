@@ -33,22 +33,17 @@ class Listing:
     ) -> tuple[list[UUID], str | None, int]:
         """Return at most ``limit`` ids, the cursor of the next page (None: this is the last one),
         and how many rows were examined."""
-        ids, cursors, end, looked = await self._look(wanted, after, limit + 1, _scan(wanted, limit))
+        scan = _scan(wanted, limit + 1, Tuning.page_rows)
+        ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
         return ids[:limit], cursors[limit - 1] if len(ids) > limit else end, looked
 
-    async def matching(self, wanted: JobFilter, most: int, *, far: bool) -> tuple[list[UUID], bool]:
-        """See :meth:`Reports.matching`."""
-        found: list[UUID] = []
-        after: str | None = None
-        scan = _scan(wanted, most)
-        while True:
-            ids, _, after, _ = await self._look(wanted, after, most + 1 - len(found), scan)
-            found += ids
-            if len(found) > most:
-                return found[:most], True
-            if after is None or not far:
-                return found, after is not None
-            scan = Tuning.bulk_rows
+    async def step(
+        self, wanted: JobFilter, after: str | None, most: int
+    ) -> tuple[list[UUID], str | None]:
+        """Return at most ``most`` ids, and the cursor of the next step (None: this is the end)."""
+        scan = _scan(wanted, most, Tuning.step_rows)
+        ids, cursors, end, _ = await self._look(wanted, after, most, scan)
+        return ids, cursors[-1] if len(ids) == most else end
 
     async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
         params: dict[str, Any] = {
@@ -75,6 +70,11 @@ class Listing:
     async def _running(self, params: dict[str, Any], after: str | None) -> Look:
         params.update(after=_uuid(after) if after else _FIRST, scan=Tuning.running_rows)
         looked, ids = (await self._pool.fetch("web/jobs_running", params))[0]
+        if looked >= Tuning.running_rows and len(ids) < params["limit"]:
+            raise BadFilter(
+                f"more than {looked:,} ready jobs stand before the running ones",
+                do="Name a queue. An application whose jobs nobody runs needs queues of its own",
+            )
         return ids, [str(i) for i in ids], None, looked
 
     async def _waiting(self, params: dict[str, Any], after: str | None) -> Look:
@@ -92,12 +92,12 @@ class Listing:
         return [row[0] for row in await self._pool.fetch("web/nodes_named", {"name": name})]
 
 
-def _scan(wanted: JobFilter, limit: int) -> int:
-    """Return how many rows one page examines."""
+def _scan(wanted: JobFilter, limit: int, usual: int) -> int:
+    """Return how many rows a statement examines."""
     if structs.replace(wanted, first=_FIRST, last=_LAST) == JobFilter():
-        return min(limit + 1, Tuning.bulk_rows)  # each examined job matches
+        return limit  # each examined job matches
     bad = wanted.state in FINISHED - {State.COMPLETED}
-    return Tuning.page_bad_rows if bad else Tuning.page_rows
+    return Tuning.page_bad_rows if bad else usual
 
 
 def _uuid(text: str) -> UUID:

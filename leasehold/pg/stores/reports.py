@@ -1,4 +1,4 @@
-"""Reports on PostgreSQL: read-only, bounded, over their own connections."""
+"""Reports on PostgreSQL: read-only, in bounded statements, over their own connections."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class PgReports(PgOperations, Reports):
         return JobPage([by_id[i] for i in ids if i in by_id], more, looked)
 
     async def matching(
-        self, wanted: JobFilter, most: int, *, far: bool = False
-    ) -> tuple[list[UUID], bool]:
-        return await self._listing.matching(wanted, most, far=far)
+        self, wanted: JobFilter, after: str | None, most: int
+    ) -> tuple[list[UUID], str | None]:
+        return await self._listing.step(wanted, after, most)
 
     async def events(
         self, kind: str | None, level: str | None, before: int | None, limit: int

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from leasehold.errors import Conflict, LeaseholdError, PermissionDenied
+from leasehold.errors import Conflict, LeaseholdError, PermissionDenied, Unavailable
 from leasehold.model.begins import Begins, Range
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
@@ -178,12 +178,25 @@ class PgJobs(JobStore, DashboardStore):
         return None
 
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        ids, _ = await Listing(self._pool).matching(wanted, limit, far=True)
-        rows = await self._pool.fetch("job/records", {"ids": ids})
+        found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
+        after: str | None = None
+        now, allowed = asyncio.get_running_loop().time, self._pool.call_timeout
+        began = now()
+        while len(found) < limit:
+            ids, after = await Listing(self._pool).step(wanted, after, limit - len(found))
+            found.update(dict.fromkeys(ids))
+            if after is None:
+                break
+            if now() - began > allowed:
+                raise Unavailable(
+                    f"the list was not complete after {allowed:g} s",
+                    do="Narrow it, for example by a state, or raise LEASEHOLD_CALL_TIMEOUT",
+                )
+        rows = await self._pool.fetch("job/records", {"ids": list(found)})
         by_id = {row[0]: JobRecord(*row) for row in rows}
-        found = [by_id[i] for i in ids if i in by_id]
         # a job may have gone on since its id was found
-        return [job for job in found if wanted.state in (None, job.state)]
+        records = [by_id[i] for i in found if i in by_id]
+        return [job for job in records if wanted.state in (None, job.state)]
 
 
 async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> str | None:

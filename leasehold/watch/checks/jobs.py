@@ -27,8 +27,8 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
         if row.discarded and row.discarded >= DISCARDED_SHARE * finished:
             yield Said(
                 f"Jobs of the task {row.task!r} are discarded: {row.discarded:,} of "
-                f"{finished:,} that finished within {duration(TROUBLE_SECONDS)}. "
-                f"The newest error: {error_line(row.error)}",
+                f"{finished:,} that finished within {duration(TROUBLE_SECONDS)}."
+                + (f" The newest error: {error_line(row.error)}" if row.error else ""),
                 {"task": row.task},
             )
 

@@ -138,8 +138,8 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "A deadline was missed within the last seven days, and its callback has not succeeded: it "
-    "waits for a task that no live node knows, or it was discarded or quarantined.",
+    "A deadline was missed within the last seven days, and its callback waits for a task that no "
+    "live node knows, or was discarded or quarantined.",
     "Start a worker of a release that defines it, on the queue of that task",
     page="deadlines?state=breached", shared=True, alert="critical",
 )  # fmt: skip

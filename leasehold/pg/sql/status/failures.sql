@@ -1,7 +1,7 @@
 -- Of each task with attempts of that outcome within "seconds": how many jobs were discarded and were not run again
 -- since, how many attempts failed and will be retried, how many jobs finished in the history's minutes, up to when these
 -- reach, and the newest error. Only the newest "limit" attempts are counted, and finished jobs only as far back as those
--- reach. So the retries of one task cannot hide that another one's jobs are discarded.
+-- reach. Discarded jobs that are older than all these are those that the history has counted.
 -- locks: none
 -- index: attempt_outcome (in order), job_pkey, job_done_pkey, history_pkey (in order)
 with clock as materialized (
@@ -28,10 +28,21 @@ with clock as materialized (
     select h.task_name, sum(h.completed + h.cancelled + h.discarded + h.quarantined) as n
     from leasehold.history h where h.at >= date_trunc('minute', (select since from span))
     group by 1
+), hidden as (
+    select h.task_name as task, sum(h.discarded) as discarded,
+           sum(h.completed + h.cancelled + h.discarded + h.quarantined) as n
+    from leasehold.history h
+    where %(outcome)s = 'discarded' and (select count(*) from bad) >= %(limit)s
+      and h.at > (select at from clock) - make_interval(secs => %(seconds)s)
+      and h.task_name <> all (select task from named where task is not null)
+    group by 1 having sum(h.discarded) > 0
 )
 select n.task, count(distinct n.job_id) filter (where n.outcome = 'discarded' and n.state = 'discarded'),
        count(*) filter (where n.outcome = 'retryable'),
        coalesce(max(f.n), 0)::bigint, (select until from counted), left((array_agg(n.error order by n.ended_at desc))[1], 2000)
 from named n left join finished f on f.task_name = n.task
 where n.task is not null
-group by n.task order by 2 desc, 3 desc, 1 limit 100
+group by n.task
+union all
+select task, discarded, 0, n::bigint, (select until from counted), null from hidden
+order by 2 desc, 3 desc, 1 limit 100

@@ -1,6 +1,6 @@
 -- The running jobs: ids, the oldest first. They stand up to where nodes have claimed. Reads at most "scan" jobs.
 -- locks: none
--- index: job_ready (in order); a scan of claimed_to
+-- index: job_ready (each level as far as nodes have claimed); a scan of claimed_to
 with looked as materialized (
     select h.id, h.ok
     from (select queue, level, max(seat) as seat from leasehold.claimed_to
