@@ -111,7 +111,7 @@ class Tuning:
     page_bad_rows: int = 3000
     """The same for jobs that did not complete. Each is on another page of the table."""
     running_rows: int = 200_000
-    """Ready jobs, up to where nodes have claimed, that are examined to find the running ones."""
+    """Ready jobs of one level of a queue that are examined to find the running ones."""
     page_event_rows: int = 10_000
     """Events that one page examines."""
     step_rows: int = 20_000
@@ -280,7 +280,7 @@ class Tuning:
     ready_seconds: float = 2.0
     """How long the database may take to answer the probe of readiness."""
     pulse_seconds: float = 2.0
-    """Between two updates of a page."""
+    """The greatest age of the facts that pages show. They ask every two seconds (dash.js)."""
     shown_nodes: int = 1000
     shown_jobs: int = 50
     shown_schedules: int = 50

@@ -157,7 +157,8 @@ class Home:
 
         ``task`` is the name of a task. ``limit`` is at most 10,000. With ``state="running"`` the
         oldest come first, and with ``scheduled`` or ``retryable`` those that are due next. Raises
-        BadJob for an unknown state and a wrong limit.
+        BadJob for an unknown state and a wrong limit, BadFilter if too many available jobs stand
+        before the running ones, and Unavailable after ``call_timeout`` seconds.
         """
         wanted = JobFilter.only(state=state, queue=queue, task=task, tag=tag)
         return await (await self.client()).jobs(wanted, limit)

@@ -61,8 +61,8 @@ async def drain(
 
     After ``timeout``, in seconds, it cancels the running jobs, gives them back, and raises
     WaitTimeout.
-    Raises ConfigError for an ``until`` in the past, and BadSchedule for an unknown schedule. The
-    name of the database must contain the word ``test``; else it raises ConfigError, or WrongDsn.
+    The name of the database must contain the word ``test``. Raises ConfigError if it does not, or
+    for an ``until`` in the past, BadSchedule for an unknown schedule, and WrongDsn.
     """
     await refuse_uncommitted_async(app, "drain")
     check_for_tests((await app.located()).dsn, "drain")

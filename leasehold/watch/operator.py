@@ -27,7 +27,7 @@ from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
 ACTS = ("retry", "cancel", "discard")
-REST = " More jobs may match: repeat the action, or use leasehold jobs, which has no time limit."
+REST = " More jobs may match. The command `leasehold jobs {act} --where …` acts on all of them."
 _PAUSE_TRIES = 3
 _SHOWN_IDS = 5
 
@@ -172,40 +172,39 @@ class Operator:
             count, more = await self.preview(wanted, act)
             if more:
                 raise errors.BadFilter(
-                    f"more than {count:,} jobs match, and a job that was retried still matches",
-                    do="Add a state, such as state:discarded, so that a repetition finds the rest",
+                    f"{count:,} or more jobs match, and a job that was retried still matches",
+                    do="Add a state, such as state:discarded",
                 )
         ends_at = None if seconds is None else self._env.boot_now() + seconds
-        changed = 0
+        size, changed = self._settings.limits.batch_rows, 0
         try:
             for part in _parts(act, wanted):
-                async for ids, more in self._steps(part):
-                    changed += await self._act(act, ids, reason)
-                    if more and ends_at is not None and self._env.boot_now() > ends_at:
-                        return changed, True
+                async for ids, last in self._steps(part, remember=act == "retry"):
+                    for start in range(0, len(ids), size):
+                        changed += await self._batch(act, ids[start : start + size], reason)
+                        done = last and start + size >= len(ids)
+                        if not done and ends_at is not None and self._env.boot_now() > ends_at:
+                            return changed, True
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)
         return changed, False
 
-    async def _steps(self, wanted: JobFilter) -> AsyncIterator[tuple[list[UUID], bool]]:
-        """The ids of the matching jobs, each once, and whether there may be more. The next are
+    async def _steps(
+        self, wanted: JobFilter, *, remember: bool
+    ) -> AsyncIterator[tuple[list[UUID], bool]]:
+        """The ids of the matching jobs, each once, and whether these are the last. The next are
         looked for when those before have been changed, so they still match."""
-        waiting = wanted.state in (State.SCHEDULED, State.RETRYABLE)
+        remember = remember and wanted.state in (State.SCHEDULED, State.RETRYABLE)
         seen: set[UUID] = set()  # one that fails again comes later in the order of times
         after: str | None = None
         while True:
             ids, after = await self.reports.matching(wanted, after, Tuning.step_jobs)
-            yield [job for job in ids if job not in seen], after is not None
-            if waiting:
+            yield [job for job in ids if job not in seen], after is None
+            if remember:
                 seen.update(ids)
             if after is None:
                 return
-
-    async def _act(self, act: str, jobs: Sequence[UUID], reason: str) -> int:
-        size = self._settings.limits.batch_rows
-        batches = [jobs[start : start + size] for start in range(0, len(jobs), size)]
-        return sum([await self._batch(act, batch, reason) for batch in batches])
 
     async def _batch(self, act: str, jobs: Sequence[UUID], reason: str) -> int:
         """Return how many changed."""

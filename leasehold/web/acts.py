@@ -59,7 +59,8 @@ async def bulk(site: Site, request: Request) -> Response:
         "cancel": "cancelled, or cancellation requested if running",
         "discard": "discarded",
     }
-    said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{REST if more else ''}"
+    rest = REST.format(act=act) if more else ""
+    said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{rest}"
     return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=not count)
 
 

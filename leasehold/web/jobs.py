@@ -81,7 +81,8 @@ async def preview(site: Site, request: Request) -> Response:
     act = request.query_params.get("act", "")
     if act not in ACTS:
         raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-    count, more = await (await site.operator(request)).preview(read_filter(text), act)
+    wanted = read_filter(text)
+    count, more = await (await site.operator(request)).preview(wanted, act)
     return await site.render(
         request,
         "bulk.html",
@@ -90,6 +91,8 @@ async def preview(site: Site, request: Request) -> Response:
         act=act,
         count=count,
         more=more,
+        endless=more and act == "retry" and wanted.state is None,
+        seconds=Tuning.page_act_seconds,
     )
 
 

@@ -195,8 +195,9 @@ async def test_a_task_with_many_failures_hides_no_other(world: World):
         await world.a.ack(job, Decision(State.DISCARDED, error="no"))
     await store.roll_up(at(0), at(90))
     world.now = at(95)
-    found = {row.task: row.discarded for row in await store.failures("discarded", 600.0, at(95), 2)}
-    assert found == {"noisy": 2, "quiet": 1}
+    rows = await store.failures("discarded", 600.0, at(95), 2)
+    assert {row.task: row.discarded for row in rows} == {"noisy": 2, "quiet": 1}
+    assert all(type(row.discarded) is type(row.finished) is int for row in rows)
     assert await store.failures("discarded", 600.0, at(900), 2) == []
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -12,9 +14,9 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
-from leasehold import App
+from leasehold import App, Limits
 from leasehold.cli.root import root
-from leasehold.errors import BadFilter
+from leasehold.errors import BadFilter, Unavailable
 from leasehold.model.filter import JobFilter
 from leasehold.tuning import Tuning
 
@@ -149,6 +151,62 @@ async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
         await operator.bulk("retry", JobFilter(task="t"), "", seconds=0)
     for expected in ((2, True), (2, True), (1, False)):
         assert await operator.bulk("cancel", JobFilter(task="t"), "", seconds=0) == expected
+    await app.close()
+
+
+async def test_a_job_that_fails_again_meanwhile_is_retried_once(
+    migrated: str, in_small_steps: None, monkeypatch: pytest.MonkeyPatch
+):
+    app = App(migrated)
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    jobs = [await work.using(run_in=100.0 + n).enqueue() for n in range(5)]
+    operator = await app.operator("ada", "cli")
+    retry, retried = operator.store.retry_many, list[UUID]()
+
+    async def then_they_fail(ids: Sequence[UUID], now: Any) -> dict[UUID, str]:
+        """As a worker that is faster than the action: each job waits again, for longer."""
+        retried.extend(ids)
+        where = await retry(ids, now)
+        later = "update leasehold.job set ready = false, run_at = now() + interval '1 hour'"
+        async with await psycopg.AsyncConnection.connect(migrated) as connection:
+            await connection.execute(f"{later} where ready")
+        return where
+
+    monkeypatch.setattr(operator.store, "retry_many", then_they_fail)
+    assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (5, False)
+    assert retried == [job.id for job in jobs]
+    await app.close()
+
+
+async def test_what_an_action_has_changed_before_an_error_is_on_record(
+    migrated: str, in_small_steps: None, monkeypatch: pytest.MonkeyPatch
+):
+    app = App(migrated)
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    await app.enqueue_many([work.job() for _ in range(5)])
+    operator = await app.operator("ada", "cli")
+    monkeypatch.setattr(Tuning, "step_rows", 100)
+    monkeypatch.setattr(Tuning, "step_jobs", 100)
+    operator._settings = replace(operator._settings, limits=Limits(batch_rows=2))
+    cancel, calls = operator.store.cancel_many, list[int]()
+
+    async def breaks(ids: Sequence[UUID], reason: str, now: Any) -> dict[UUID, str]:
+        calls.append(len(ids))
+        if len(calls) == 2:
+            raise Unavailable("the connection was lost")
+        return await cancel(ids, reason, now)
+
+    monkeypatch.setattr(operator.store, "cancel_many", breaks)
+    with pytest.raises(Unavailable):
+        await operator.bulk("cancel", JobFilter(task="t"), "task:t")
+    [acted] = await (await app.inspect()).events(kind="person_acted")
+    assert (acted.fields["act"], acted.fields["count"]) == ("cancel", 2)
     await app.close()
 
 

@@ -348,6 +348,25 @@ def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
     page.wait_for_url("**/login")
 
 
+def test_an_open_page_shows_that_its_session_has_ended(scene: Scene, browser: Any):
+    context = browser.new_context()  # its console may complain of refusals
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto(scene.web(LEASEHOLD_WEB_TOKEN=TOKEN))
+    page.fill("#name", "Ada")
+    page.fill("#secret", TOKEN)
+    page.click("button:has-text('Log in')")
+    page.wait_for_selector(".link.on")
+    page.keyboard.press("p")  # somebody reads it: it must not go away
+    page.wait_for_selector("text=paused")
+    context.clear_cookies()
+    page.wait_for_selector("text=logged out")
+    page.wait_for_selector(".outdated .verdict", state="hidden")
+    page.keyboard.press("p")
+    page.wait_for_url("**/login")
+    context.close()
+
+
 def test_a_read_only_dashboard_shows_no_buttons(scene: Scene, page_at: Open):
     job = scene.enqueue("send", "parked", payload={"user_id": 1})
     url = scene.web("--read-only")

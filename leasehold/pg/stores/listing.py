@@ -69,11 +69,11 @@ class Listing:
 
     async def _running(self, params: dict[str, Any], after: str | None) -> Look:
         params.update(after=_uuid(after) if after else _FIRST, scan=Tuning.running_rows)
-        looked, ids = (await self._pool.fetch("web/jobs_running", params))[0]
-        if looked >= Tuning.running_rows and len(ids) < params["limit"]:
+        cut, looked, ids = (await self._pool.fetch("web/jobs_running", params))[0]
+        if cut:
             raise BadFilter(
-                f"more than {looked:,} ready jobs stand before the running ones",
-                do="Name a queue. An application whose jobs nobody runs needs queues of its own",
+                f"{Tuning.running_rows:,} available jobs or more stand before the running ones",
+                do="Filter by queue: or node:",
             )
         return ids, [str(i) for i in ids], None, looked
 

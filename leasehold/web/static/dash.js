@@ -33,21 +33,24 @@
     };
     const show = (text, name) => { link.textContent = text; link.className = "link " + name; };
     const outdated = (yes) => document.querySelector("#live:not(.problem)")?.classList.toggle("outdated", yes);
-    const look = () => { if (window.htmx) htmx.trigger(body, "look"); };
+    const look = () => { if (!busy() && window.htmx) htmx.trigger(body, "look"); };
+    const live = new URL(body.dataset.live, location.origin); // without a name and password of the page's URL
     let failed = 0;
     const pulse = async () => {
       try {
+        if (document.hidden) return;
         // as htmx asks: without a session the answer is a 401 that shows no prompt
         const asked = { headers: { "HX-Request": "true" }, signal: AbortSignal.timeout(4000) };
-        const answer = await fetch(body.dataset.live, asked);
-        if (answer.status === 401) return look(); // which leads to the login
+        const answer = await fetch(live, asked);
+        if (answer.status === 401) { show("logged out", "bad"); outdated(true); return look(); }
+        if (!answer.ok) throw new Error(answer.status);
         const data = await answer.json();
         failed = 0;
         const badge = document.getElementById("troubles");
         if (badge) { badge.textContent = data.problems; badge.hidden = !data.problems; }
         outdated(data.away);
         show(data.away ? "database unavailable" : paused ? "paused" : "live", data.away ? "bad" : paused ? "" : "on");
-        if (!busy()) look();
+        look();
       } catch {
         failed += 1;
         if (failed > 1) { show("disconnected", "bad"); outdated(true); }

@@ -1,7 +1,7 @@
 -- Of each task with attempts of that outcome within "seconds": how many jobs were discarded and were not run again
 -- since, how many attempts failed and will be retried, how many jobs finished in the history's minutes, up to when these
 -- reach, and the newest error. Only the newest "limit" attempts are counted, and finished jobs only as far back as those
--- reach. Discarded jobs that are older than all these are those that the history has counted.
+-- reach. For a task without any of these, the history's discarded jobs count, also those that were run again since.
 -- locks: none
 -- index: attempt_outcome (in order), job_pkey, job_done_pkey, history_pkey (in order)
 with clock as materialized (
@@ -29,7 +29,7 @@ with clock as materialized (
     from leasehold.history h where h.at >= date_trunc('minute', (select since from span))
     group by 1
 ), hidden as (
-    select h.task_name as task, sum(h.discarded) as discarded,
+    select h.task_name as task, sum(h.discarded)::bigint as discarded,
            sum(h.completed + h.cancelled + h.discarded + h.quarantined) as n
     from leasehold.history h
     where %(outcome)s = 'discarded' and (select count(*) from bad) >= %(limit)s
