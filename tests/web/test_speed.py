@@ -63,7 +63,7 @@ RUNNING = """
 with claimed as (
     insert into leasehold.claimed_to (node, queue, level, seat)
     select n.id, j.queue, leasehold.level(j.priority, j.fresh),
-        percentile_disc(0.1) within group (order by j.seat)
+        percentile_disc(0.05) within group (order by j.seat)
     from leasehold.job j, (select id from leasehold.node order by pid limit 1) n
     where j.ready group by 1, 2, 3
 )
