@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -175,16 +176,17 @@ class Operator:
                     f"{count:,} or more jobs match, and a job that was retried still matches",
                     do="Add a state, such as state:discarded",
                 )
-        ends_at = None if seconds is None else self._env.boot_now() + seconds
+        ends_at = math.inf if seconds is None else self._env.boot_now() + seconds
         size, changed = self._settings.limits.batch_rows, 0
         try:
             for part in _parts(act, wanted):
                 async for ids, last in self._steps(part, remember=act == "retry"):
                     for start in range(0, len(ids), size):
                         changed += await self._batch(act, ids[start : start + size], reason)
-                        done = last and start + size >= len(ids)
-                        if not done and ends_at is not None and self._env.boot_now() > ends_at:
+                        if start + size < len(ids) and self._env.boot_now() > ends_at:
                             return changed, True
+                    if not last and self._env.boot_now() > ends_at:
+                        return changed, True
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)

@@ -149,6 +149,7 @@ async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
     operator = await app.operator("ada", "web")
     with pytest.raises(BadFilter, match="Add a state"):
         await operator.bulk("retry", JobFilter(task="t"), "", seconds=0)
+    assert await operator.bulk("cancel", JobFilter(task="rare"), "", seconds=0) == (0, True)
     for expected in ((2, True), (2, True), (1, False)):
         assert await operator.bulk("cancel", JobFilter(task="t"), "", seconds=0) == expected
     await app.close()
