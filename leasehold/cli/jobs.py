@@ -202,6 +202,7 @@ def _many(
             click.echo("No matching jobs.")
             return True
         click.confirm(f"{verb.capitalize()} {number}?", abort=True)
-    count, _ = act(lambda acting: acting.bulk(verb, wanted, words, reason))
-    click.echo(f"{counted(count, 'job')} {told}.")
+    count, locked = act(lambda acting: acting.bulk(verb, wanted, words, reason))
+    rest = " Transactions hold other matching jobs: repeat the command." if locked else ""
+    click.echo(f"{counted(count, 'job')} {told}.{rest}")
     return True

@@ -165,8 +165,9 @@ class Operator:
         seconds: float | None = None,
     ) -> tuple[int, bool]:
         """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``. Returns
-        how many changed, and whether more may match. ``words``: the filter as the person typed it,
-        for the record. Raises BadFilter if a repetition would find the same jobs again."""
+        how many changed, and whether some may be left, because the time was over or a transaction
+        holds their rows. ``words``: the filter as the person typed it, for the record. Raises
+        BadFilter if a repetition would find the same jobs again."""
         if act not in ACTS:
             raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
         if seconds is not None and act == "retry" and wanted.state is None:
@@ -178,19 +179,24 @@ class Operator:
                 )
         ends_at = math.inf if seconds is None else self._env.boot_now() + seconds
         size, changed = self._settings.limits.batch_rows, 0
+        locked: list[UUID] = []
         try:
             for part in _parts(act, wanted):
                 async for ids, last in self._steps(part, remember=act == "retry"):
                     for start in range(0, len(ids), size):
-                        changed += await self._batch(act, ids[start : start + size], reason)
+                        batch = ids[start : start + size]
+                        changed += await self._batch(act, batch, reason, locked)
                         if start + size < len(ids) and self._env.boot_now() > ends_at:
                             return changed, True
                     if not last and self._env.boot_now() > ends_at:
                         return changed, True
+            again, locked = locked, []  # a worker may just have been claiming them
+            for start in range(0, len(again), size):
+                changed += await self._batch(act, again[start : start + size], reason, locked)
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)
-        return changed, False
+        return changed, bool(locked)
 
     async def _steps(
         self, wanted: JobFilter, *, remember: bool
@@ -208,8 +214,8 @@ class Operator:
             if after is None:
                 return
 
-    async def _batch(self, act: str, jobs: Sequence[UUID], reason: str) -> int:
-        """Return how many changed."""
+    async def _batch(self, act: str, jobs: Sequence[UUID], reason: str, locked: list[UUID]) -> int:
+        """Return how many changed. Add to ``locked`` those whose row a transaction holds."""
         now = self._now()
         if act == "discard":
             return len(await self.store.discard(jobs, self._reason("discarded", reason), now))
@@ -218,6 +224,7 @@ class Operator:
         else:
             where = await self.store.cancel_many(jobs, self._reason("cancelled", reason), now)
             unchanged = ("finished", "locked")
+        locked += [job for job, place in where.items() if place == "locked"]
         return sum(place not in unchanged for place in where.values())
 
     # -- schedules -------------------------------------------------------------------------------

@@ -137,6 +137,17 @@ def test_an_action_goes_on_to_the_last_of_many_jobs(cli: Cli, in_small_steps: No
     assert {cli.state(job) for job in jobs} == {"discarded"}
 
 
+def test_an_action_says_that_a_transaction_holds_a_matching_job(cli: Cli):
+    jobs = [cli.enqueue(queue="mail") for _ in range(3)]
+    with psycopg.connect(cli.dsn) as holder:
+        holder.execute("select from leasehold.job where id = %s for update", [jobs[1]])
+        told = cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
+        assert told.startswith("2 jobs cancelled") and "hold other matching jobs" in told
+    told = cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
+    assert told == "1 job cancelled, or cancellation requested if running.\n"
+    assert {cli.state(job) for job in jobs} == {"cancelled"}
+
+
 async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
     migrated: str, in_small_steps: None
 ):
