@@ -43,15 +43,21 @@ TAIL_BYTES = 4_000
 
 def default_folder(major: str) -> Path:
     """``pg18`` in LEASEHOLD_HOME, else /var/lib/leasehold for root (whose home is closed to the
-    server's account), else XDG_STATE_HOME/leasehold, else ~/.local/state/leasehold."""
+    server's account), else XDG_STATE_HOME/leasehold, else ~/.local/state/leasehold. Raises
+    EmbeddedError for an account without a home."""
     home = os.environ.get(HOME_SETTING)
-    if home:
-        return Path(home).expanduser() / f"pg{major}"
-    if os.geteuid() == 0:
+    if not home and os.geteuid() == 0:
         return ROOT_HOME / f"pg{major}"
     state = os.environ.get("XDG_STATE_HOME")
-    base = Path(state) if state else Path("~/.local/state").expanduser()
-    return base / "leasehold" / f"pg{major}"
+    base = Path(home or f"{state or '~/.local/state'}/leasehold")
+    try:
+        return base.expanduser() / f"pg{major}"
+    except RuntimeError:  # as in a container that runs under any uid
+        raise EmbeddedError(
+            "this account has no home folder for the data of the embedded server",
+            got=str(base),
+            do=f"Set {HOME_SETTING} to a folder that it may write",
+        ) from None
 
 
 class Folder:
