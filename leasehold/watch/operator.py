@@ -190,9 +190,6 @@ class Operator:
                             return changed, True
                     if not last and self._env.boot_now() > ends_at:
                         return changed, True
-            again, locked = locked, []  # a worker may just have been claiming them
-            for start in range(0, len(again), size):
-                changed += await self._batch(act, again[start : start + size], reason, locked)
         finally:
             if changed:
                 await self._record(act, f"jobs {words or 'of any kind'}", changed)
@@ -359,7 +356,7 @@ class Operator:
 
 
 def _parts(act: str, wanted: JobFilter) -> list[JobFilter]:
-    """Without the finished jobs that the action cannot change."""
+    """Return the filter without the finished jobs that the action cannot change."""
     if wanted.state is not None or act == "retry":
         return [wanted]
     unfinished = structs.replace(wanted, unfinished=True)

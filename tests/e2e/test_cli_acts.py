@@ -148,6 +148,30 @@ def test_an_action_says_that_a_transaction_holds_a_matching_job(cli: Cli):
     assert {cli.state(job) for job in jobs} == {"cancelled"}
 
 
+async def test_a_job_that_was_locked_is_not_retried_later_when_it_may_have_completed(
+    migrated: str, monkeypatch: pytest.MonkeyPatch
+):
+    app = App(migrated)
+
+    @app.task(name="t")
+    async def work() -> None: ...
+
+    job = await work.using(run_in=100.0).enqueue()
+    operator = await app.operator("ada", "cli")
+    retry, asked = operator.store.retry_many, list[UUID]()
+
+    async def noted(ids: Sequence[UUID], now: Any) -> dict[UUID, str]:
+        asked.extend(ids)
+        return await retry(ids, now)
+
+    monkeypatch.setattr(operator.store, "retry_many", noted)
+    async with await psycopg.AsyncConnection.connect(migrated) as holder:
+        await holder.execute("select from leasehold.job where id = %s for update", [job.id])
+        assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (0, True)
+    assert asked == [job.id]
+    await app.close()
+
+
 async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
     migrated: str, in_small_steps: None
 ):
