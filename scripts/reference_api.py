@@ -157,7 +157,7 @@ ELSEWHERE = ("LeaseholdError", "Limits", "Polling", "Retention")
 """Names of ``leasehold`` that the pages on errors and settings describe."""
 HIDDEN = {
     "App": "noted_locks taking_part check_in_time given client store work_store claims_store "
-    "located operator make_node state_for inspect loops in_use current_dsn",
+    "reports located operator make_node state_for inspect loops in_use current_dsn",
     "Backoff": "seconds",
     "Context": "claim worker_id",
     "Diagnosis": "examination settings as_json",

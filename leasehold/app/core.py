@@ -442,7 +442,7 @@ class App(Home):
 
         Raises ConfigError if no database is configured.
         """
-        return Inspector(await self.store(), self.env, self.settings)
+        return Inspector(await self.reports(), self.env, self.settings)
 
     async def diagnose(self, seconds: Duration = 5.0, role: Role = "worker") -> Diagnosis:
         """Return the findings of ``leasehold doctor``, which watches clocks and renewals for

@@ -8,7 +8,9 @@ from typing import Any, Literal, get_args
 from leasehold import errors
 from leasehold.config import Settings, wait_seconds
 from leasehold.env import Env
+from leasehold.pg.connection.pool import Pool
 from leasehold.pg.schema.examination import examine
+from leasehold.pg.stores.reports import PgReports
 from leasehold.ports.doctor import Examination
 from leasehold.watch.advice import recommended, worst_gap, worst_trip
 from leasehold.watch.checks import CHECKS, judge
@@ -77,15 +79,13 @@ async def diagnose(
 
 async def _running(settings: Settings, env: Env) -> list[Finding]:
     """Return the application's problems. What is not about the database is only a note here."""
-    from leasehold.pg.stores.store import PgStore
-
-    store = PgStore(settings, "doctor")
+    pool = Pool(settings, "doctor", 1)
     try:
-        problems = await Inspector(store, env, settings).problems()
+        problems = await Inspector(PgReports(pool), env, settings).problems()
     except errors.LeaseholdError:
         return []  # the examination has reported the error
     finally:
-        await store.close()
+        await pool.close()
     return [p if CHECKS[p.kind].doctor else replace(p, level=NOTE) for p in problems if not p.info]
 
 

@@ -69,15 +69,16 @@ class Stores:
         self.work = PgStore(settings, "work", settings.work_connections)
         self.claims = PgStore(settings, "claims", 1, ON_DEMAND_SECONDS)
         self.users = PgStore(settings, "user", settings.user_connections, ON_DEMAND_SECONDS)
-        self.reports = PgReports(settings)
+        self.people = PgStore(settings, "people", 2, ON_DEMAND_SECONDS)
+        self.reports = PgReports(self.people.pool)
 
     def abandon(self) -> None:
         """Close the connections of an event loop that is already closed."""
-        for store in self.work, self.claims, self.users, self.reports.store:
+        for store in self.work, self.claims, self.users, self.people:
             store.abandon()
 
     async def close(self) -> None:
-        for store in self.reports.store, self.users, self.claims, self.work:
+        for store in self.people, self.users, self.claims, self.work:
             await store.close()
 
 
@@ -193,8 +194,16 @@ class Home:
     # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:
         """Return the client of the running event loop."""
-        users = (await self._of_loop()).users  # first: it may change the settings
-        return Client(users, self.env, self.settings, self.on_connection, self.client, self.codec)
+        stores = await self._of_loop()  # first: it may change the settings
+        return Client(
+            stores.users,
+            stores.reports,
+            self.env,
+            self.settings,
+            self.on_connection,
+            self.client,
+            self.codec,
+        )
 
     async def store(self) -> PgStore:
         """Return the running loop's store for users' calls."""
@@ -208,11 +217,15 @@ class Home:
         """Return the running loop's store for claims that take long."""
         return (await self._of_loop()).claims
 
+    async def reports(self) -> PgReports:
+        """Return the running loop's reports for people."""
+        return (await self._of_loop()).reports
+
     async def operator(self, who: str, via: str) -> Operator:
         """Return an operator, which reads and acts for a person. Each action emits an event that
         names the person (``who``) and the interface (``via``: ``web`` or ``cli``)."""
-        reports = (await self._of_loop()).reports
-        return Operator(reports.store, reports, self.env, self.settings, who, via)
+        stores = await self._of_loop()
+        return Operator(stores.people, stores.reports, self.env, self.settings, who, via)
 
     async def dsn(self) -> str:
         """Return the database's DSN as a URL, for your own connections and for SQLAlchemy's

@@ -30,7 +30,7 @@ class Exposition:
             now = self._app.env.boot_now()
             if now - self._made_at >= Tuning.metrics_seconds:
                 operator = await self._app.operator("", "metrics")
-                sheet = await read_metrics(operator.inspector, operator.store, operator.reports)
+                sheet = await read_metrics(operator.inspector, operator.reports)
                 self._text, self._made_at = as_text(sheet), self._app.env.boot_now()
         return self._text
 

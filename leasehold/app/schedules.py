@@ -111,7 +111,7 @@ class StoredSchedules:
         return found
 
     async def _stored(self, name: str) -> StoredSchedule | None:
-        return await (await self._app.store()).get_schedule(self._name, name)
+        return await (await self._app.reports()).get_schedule(self._name, name)
 
     async def list(
         self, *, prefix: str = "", after: str = "", limit: int = 1000
@@ -120,7 +120,7 @@ class StoredSchedules:
         code defines. ``prefix``: how their names begin. ``after``: the last name of the
         list before, to continue there."""
         app = self._name
-        return await (await self._app.store()).schedules(
+        return await (await self._app.reports()).schedules(
             limit, app=app, prefix=prefix, after_app=app, after=after
         )
 
@@ -178,8 +178,8 @@ class StoredSchedules:
         it. Raises BadSchedule, also for more than 10,000 moments, for undecided moments of a paused
         schedule, and for a ``start`` of which the ledger has been deleted
         (``Retention(ticks_days=…)``)."""
-        store = await self._app.store()
-        return await backfill(store, self._app.env, self._name, name, start, end)
+        store, reports = await self._app.store(), await self._app.reports()
+        return await backfill(store, reports, self._app.env, self._name, name, start, end)
 
     @property
     def _name(self) -> str:

@@ -166,8 +166,9 @@ class SyncApp(Twin[Home]):
         app = self._app
         if on is None:
             return await app.enqueue_many(requests)
-        # this uses neither a store nor one of leasehold's connections
-        client = Client(_NO_STORE, app.env, app.settings, app.on_connection, app.client, app.codec)
+        none: Any = None  # this uses neither a store nor one of leasehold's connections
+        on_connection = app.on_connection
+        client = Client(none, none, app.env, app.settings, on_connection, app.client, app.codec)
         return await client.enqueue_many(requests, on)
 
     get = blocking(Home.get)
@@ -485,9 +486,6 @@ class SyncStandingDeadline(Twin[StandingDeadline]):
 
     met = blocking(StandingDeadline.met)
     cancel = blocking(StandingDeadline.cancel)
-
-
-_NO_STORE: Any = None
 
 
 class SyncSchedules(Twin[StoredSchedules]):

@@ -81,7 +81,7 @@ def show_job(job_id: str, **_: Any) -> None:
 
 async def _one(app: App, job_id: str) -> dict[str, Any]:
     record = await app.get(await (await operator(app)).job_named(job_id))
-    attempts = await (await app.store()).attempts(record.id, Tuning.shown_attempts)
+    attempts = await (await app.reports()).attempts(record.id, Tuning.shown_attempts)
     return {**tables.as_row(record), "attempts": [row._asdict() for row in attempts]}
 
 
@@ -156,7 +156,7 @@ async def _stack(app: App, job_id: str) -> Found:
         return job, ""
     for _ in range(int(_STACK_LOOKS * app.settings.timings.renew / _STACK_LOOK_SECONDS)):
         await asyncio.sleep(_STACK_LOOK_SECONDS)
-        found = await acting.store.stack(job)
+        found = await acting.reports.stack(job)
         if found and found.says is not None:
             return job, found.says
     return job, ""

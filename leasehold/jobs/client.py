@@ -20,7 +20,7 @@ from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable
 from leasehold.model.moments import Duration, checked_timeout
 from leasehold.model.states import FINISHED, State
-from leasehold.ports import Store
+from leasehold.ports import Reports, Store
 from leasehold.tuning import Tuning
 
 Answers = list[tuple[UUID, bool]]
@@ -97,6 +97,7 @@ class Client:
     """What an application can do with jobs without running them."""
 
     _store: Store
+    _reports: Reports
     _env: Env
     _settings: Settings
     _on: EnqueueOn
@@ -196,7 +197,7 @@ class Client:
         """List jobs. See ``App.jobs``."""
         if not 1 <= limit <= 10_000:
             raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
-        return [self._readable(record) for record in await self._store.jobs(wanted, limit)]
+        return [self._readable(record) for record in await self._reports.jobs(wanted, limit)]
 
     def _readable(self, record: JobRecord) -> JobRecord:
         """The record with its arguments and result decoded."""

@@ -9,12 +9,12 @@ Every operation may raise ServerError and Unavailable (if ``sent`` is true, its 
 
 from __future__ import annotations
 
-from leasehold.ports.dashboard import QUEUE_ROWS, DashboardStore, JobPage, Reports
 from leasehold.ports.deadlines import DeadlineStore, Swept
 from leasehold.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
 from leasehold.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasehold.ports.operation import Now, Operation, Term
-from leasehold.ports.operator import OperatorStore, Summary
+from leasehold.ports.operator import OperatorStore
+from leasehold.ports.reports import QUEUE_ROWS, JobPage, Reports, Summary
 from leasehold.ports.rows import (
     AttemptView,
     CountView,
@@ -53,7 +53,7 @@ from leasehold.ports.schedules import (
 from leasehold.ports.wakeups import Wake, Wakeups
 
 
-class Store(NodeStore, JobStore, ScheduleStore, DeadlineStore, OperatorStore, DashboardStore):
+class Store(NodeStore, JobStore, ScheduleStore, DeadlineStore, OperatorStore):
     """All operations."""
 
     async def close(self) -> None:

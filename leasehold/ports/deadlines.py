@@ -1,4 +1,4 @@
-"""Deadlines: arming, meeting, breaching and listing them."""
+"""Deadlines: arming, meeting and breaching them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from leasehold.model.deadline import Breach, DueLevel, Level
 from leasehold.ports.operation import Now, Operations, Row, operation
-from leasehold.ports.rows import DeadlineView, UnhandledBreach
 
 
 class Swept(Struct, frozen=True):
@@ -55,12 +54,3 @@ class DeadlineStore(Operations):
 
     @operation("deadline/prune")
     async def prune_deadlines(self, days: int, limit: int, now: Now) -> int: ...
-
-    @operation("deadline/list")
-    async def deadlines(
-        self, state: str | None, name: str | None, limit: int
-    ) -> list[DeadlineView]: ...
-
-    @operation("deadline/unhandled")
-    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
-        """Return recent breaches whose callback failed or cannot run, the newest first."""

@@ -10,7 +10,6 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasehold.model.begins import Begins
-from leasehold.model.filter import JobFilter
 from leasehold.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
@@ -169,7 +168,3 @@ class JobStore(Operations):
         unknown."""
 
     async def get(self, job: UUID) -> JobRecord | None: ...
-
-    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        """Return at most ``limit`` jobs that match: running ones oldest first, those that wait for
-        their time by that time, and all others newest first."""

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from leasehold.model.lease import Seen
 from leasehold.ports.operation import Now, Operations, Row, Term, count, operation, value
-from leasehold.ports.rows import DeathView
 
 
 class NodeIdentity(Struct, frozen=True):
@@ -154,10 +153,6 @@ class NodeStore(Operations):
     @operation("node/deaths")
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         """Return dead nodes with jobs to free, after the first ``skip``: (id, worker_id)."""
-
-    @operation("node/died")
-    async def died(self, seconds: float, limit: int, now: Now) -> list[DeathView]:
-        """Return nodes that died within that time and that no person has seen, the newest first."""
 
     @operation("node/seen", answer=count)
     async def seen(self, worker_id: str | None, now: Now) -> int:

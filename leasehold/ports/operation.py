@@ -163,6 +163,13 @@ def operation(
     return declare
 
 
+class Clocked(Operations):
+    """Operations on a database whose time can be read."""
+
+    @operation("schedule/clock")
+    async def database_now(self, now: Now) -> datetime: ...
+
+
 def reader(annotation: Any) -> Answer:
     """Return the function that makes an answer of this type from rows."""
     if annotation is NoneType:

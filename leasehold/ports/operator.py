@@ -1,59 +1,49 @@
-"""What people and their tools read, and the pruning of it."""
+"""What people do to jobs, schedules and stacks, and the housekeeping of what they read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-
-from msgspec import Struct
+from uuid import UUID
 
 from leasehold.ports.operation import Now, Operations, operation, value
-from leasehold.ports.rows import (
-    EventView,
-    FailingSchedule,
-    LeaderView,
-    LockView,
-    NodeView,
-    ScheduleLag,
-    TaskFailures,
-    TermView,
-    TickView,
-    TransactionView,
-)
-
-
-class Summary(Struct, frozen=True):
-    """Counts for ``status``, each at most 10,000."""
-
-    ready: int
-    waiting: int
-    unknown: int
-    quarantined: int
-    unknown_tasks: Sequence[str]
-    oldest: Mapping[str, float]
-    """Queue with available jobs → seconds for which the oldest of them has been due."""
-    undated: datetime | None = None
-    """When the oldest of the finished jobs ended whose day does not exist in the history."""
-
-    @property
-    def oldest_seconds(self) -> float | None:
-        return max(self.oldest.values(), default=None)
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        return tuple(sorted(self.oldest))
 
 
 class OperatorStore(Operations):
+    """Each act names at most one batch of ids."""
+
+    @operation("job/discard")
+    async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
+        """Discard waiting and quarantined jobs. Return those discarded. Others are not changed."""
+
+    @operation("job/cancel", answer=dict)
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        """Cancel waiting jobs, and flag running ones for their workers. Return where each known job
+        was: ``waiting``, ``running``, ``finished``, or ``locked`` and so left alone."""
+
+    @operation("job/retry", answer=dict)
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
+        """Run finished jobs again, and make waiting ones due now. Return where each known job was,
+        as above. Running ones are left alone."""
+
+    @operation("stack/ask")
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        """Ask the job's node for its handler's stack, with a ``stack`` signal of this ``request``.
+        Return False if no node holds the job."""
+
+    @operation("stack/answer")
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        """Store the node's answer. Return False if there is a newer request."""
+
+    @operation("schedule/run_now", answer=value)
+    async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
+        """Enqueue a schedule's job under this id, once. Return False if the schedule is unknown."""
+
     async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
         """Record the name of an advisory lock's key, and return the recorded one, which differs if
         two names have the same key. ``kind``: ``key`` or ``class``. The locks themselves are taken
         on other connections, which a Store does not have."""
-
-    @operation("lock/list")
-    async def locks(self, limit: int) -> list[LockView]:
-        """Return leases and advisory locks, held and waited for."""
 
     @operation("event/record")
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
@@ -68,59 +58,11 @@ class OperatorStore(Operations):
     async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
         """Delete rows older than ``days`` (events, ticks, attempts, history). Return how many."""
 
-    @operation("status/summary")
-    async def summary(self, now: Now) -> Summary: ...
+    @operation("history/roll_up", aside=True)
+    async def roll_up(self, since: datetime | None, now: Now) -> datetime:
+        """Count the whole minutes from ``since`` (None: from the end of the history). Return the
+        time up to which it counted."""
 
-    @operation("node/list")
-    async def nodes(self, limit: int) -> list[NodeView]: ...
-
-    @operation("leader/list")
-    async def leaders(self, limit: int) -> list[LeaderView]: ...
-
-    @operation("leader/terms")
-    async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
-
-    @operation("schedule/ticks")
-    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
-        """Return the newest entries of the ledger."""
-
-    @operation("event/list")
-    async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]: ...
-
-    @operation("status/transactions")
-    async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
-        """Return what blocks vacuum, the oldest snapshot first."""
-
-    @operation("status/failures")
-    async def failures(
-        self, outcome: str, seconds: float, now: Now, limit: int = 2000
-    ) -> list[TaskFailures]:
-        """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
-        that time. ``limit``: attempts that are counted. Tasks whose discarded jobs are older than
-        all these have no error here."""
-
-    # only a connection of its own may use the plan that reads job_done by a bitmap scan
-    @operation("status/finished", answer=dict, aside=True)
-    async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
-        """Return the number of jobs per task that finished since then. Counts at most ``most``."""
-
-    @operation("status/schedules")
-    async def schedule_lags(self, limit: int, now: Now) -> list[ScheduleLag]:
-        """Return how late schedules are, the latest first."""
-
-    @operation("status/failing_schedules")
-    async def failing_schedules(
-        self, seconds: float, limit: int, now: Now
-    ) -> list[FailingSchedule]:
-        """Return schedules whose newest job failed for good, and none of whose last five jobs
-        completed within that time. Looks at ``limit`` jobs that failed for good."""
-
-    async def check_schema(self) -> None:
-        """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
-
-    @operation("event/lately")
-    async def lately(
-        self, kinds: Sequence[str], seconds: float, limit: int, now: Now
-    ) -> list[EventView]:
-        """Return events of these kinds of the last ``seconds``, at most ``limit`` of each kind, the
-        newest first."""
+    @operation("metrics/fold")
+    async def fold_counts(self, limit: int) -> int:
+        """Add at most ``limit`` tallies of metrics to the totals. Return how many."""

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from leasehold.ports.operation import Now, Operations, Term, operation, value
-from leasehold.ports.rows import StoredSchedule
+from leasehold.ports.operation import Clocked, Now, Term, operation, value
 
 
 class DueSchedule(Struct, frozen=True):
@@ -91,7 +90,7 @@ class Synced(Struct, frozen=True):
     dropped: Sequence[str]
 
 
-class ScheduleStore(Operations):
+class ScheduleStore(Clocked):
     @operation("schedule/due")
     async def due_schedules(
         self, app: str, limit: int, now: Now, without: Sequence[LeftOut] = ()
@@ -112,9 +111,6 @@ class ScheduleStore(Operations):
     ) -> list[tuple[str, datetime, str]]:
         """Write decisions. Return the new ledger entries: (schedule, moment, state)."""
 
-    @operation("schedule/clock")
-    async def database_now(self, now: Now) -> datetime: ...
-
     @operation("schedule/sync")
     async def sync_schedules(
         self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
@@ -124,25 +120,6 @@ class ScheduleStore(Operations):
     async def put_schedule(self, app: str, definition: dict[str, Any], now: Now) -> bool:
         """Make or replace a schedule at run time. ``definition``: a ScheduleDefinition as JSON.
         Return False if the code defines a schedule of that name."""
-
-    @operation("schedule/list")
-    async def schedules(
-        self,
-        limit: int,
-        *,
-        app: str | None = None,
-        name: str | None = None,
-        prefix: str = "",
-        after: str = "",
-        after_app: str = "",
-        longest: int | None = None,
-    ) -> list[StoredSchedule]:
-        """Return schedules by application and name, from the first one behind (``after_app``,
-        ``after``). ``prefix``: how their names begin. Arguments of more than ``longest`` bytes are
-        left out of ``job``."""
-
-    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None:
-        return next(iter(await self.schedules(1, app=app, name=name)), None)
 
     @operation("schedule/delete")
     async def delete_schedule(self, app: str, name: str, in_code: bool = False) -> bool:

@@ -90,7 +90,7 @@ class _EagerClient(Client):
 
     def __init__(self, app: App, state: Any) -> None:
         nothing: Any = None
-        super().__init__(nothing, app.env, app.settings, nothing, self.of_loop, app.codec)
+        super().__init__(nothing, nothing, app.env, app.settings, nothing, self.of_loop, app.codec)
         self._app = app
         self._state = state
         self._records: dict[UUID, JobRecord] = {}

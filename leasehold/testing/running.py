@@ -145,12 +145,12 @@ class _Passing:
 
     async def until_idle(self) -> None:
         """Return when no job is available or runs."""
-        store = await self._app.store()
+        reports = await self._app.reports()
         node, ran = self.node, self._ran
         quiet = 0
         while quiet < 2:  # the first time, a claim may be under way
             before = len(ran), len(node.running)
-            waiting = node.executor.lanes.keys() & set((await store.summary(None)).queues)
+            waiting = node.executor.lanes.keys() & set((await reports.summary(None)).queues)
             changed = before != (len(ran), len(node.running))
             quiet = 0 if waiting or changed or len(node.running) else quiet + 1
             await asyncio.sleep(_LOOK_SECONDS)

@@ -8,17 +8,23 @@ from itertools import islice, takewhile
 from leasehold.env import Env
 from leasehold.errors import BadSchedule
 from leasehold.model.schedule import Spec
-from leasehold.ports import Store
+from leasehold.ports import Reports, Store
 from leasehold.tuning import Tuning
 
 
 async def backfill(
-    store: Store, env: Env, app: str, name: str, start: datetime, end: datetime
+    store: Store,
+    reports: Reports,
+    env: Env,
+    app: str,
+    name: str,
+    start: datetime,
+    end: datetime,
 ) -> list[datetime]:
     """Enqueue a job for each moment from ``start`` until before ``end`` that did not fire. Return
     these moments. Moments that the leader has not decided yet are left to it. Raises
     BadSchedule."""
-    schedule, now = await store.get_schedule(app, name), env.due_now()
+    schedule, now = await reports.get_schedule(app, name), env.due_now()
     if schedule is None:
         raise no_such_schedule(name)
     for moment in (start, end):

@@ -15,7 +15,7 @@ from leasehold.ports import (
     LockView,
     NodeView,
     Now,
-    Store,
+    Reports,
     StoredSchedule,
     TaskFailures,
     TermView,
@@ -43,37 +43,37 @@ LATELY = (
 class Inspector:
     """What operators read. Rows have the columns of the views of the same names, as attributes."""
 
-    def __init__(self, store: Store, env: Env, settings: Settings) -> None:
-        self._store = store
+    def __init__(self, reports: Reports, env: Env, settings: Settings) -> None:
+        self._reports = reports
         self._env = env
         self._settings = settings
 
     async def nodes(self, limit: int = 1000) -> list[NodeView]:
         """Every node, the oldest first."""
-        return await self._store.nodes(_checked(limit))
+        return await self._reports.nodes(_checked(limit))
 
     async def leaders(self, limit: int = 1000) -> list[LeaderView]:
         """Every election and its leader."""
-        return await self._store.leaders(_checked(limit))
+        return await self._reports.leaders(_checked(limit))
 
     async def terms(self, name: str | None = None, limit: int = 50) -> list[TermView]:
         """The newest terms of one election, or of all."""
-        return await self._store.terms(name, _checked(limit))
+        return await self._reports.terms(name, _checked(limit))
 
     async def locks(self, limit: int = 1000) -> list[LockView]:
         """Leases and advisory locks that are held or waited for."""
-        return await self._store.locks(_checked(limit))
+        return await self._reports.locks(_checked(limit))
 
     async def schedules(
         self, app: str | None = None, prefix: str = "", limit: int = 1000
     ) -> list[StoredSchedule]:
         """Schedules by application and name, without their arguments. ``prefix``: how their names
         begin."""
-        return await self._store.schedules(_checked(limit), app=app, prefix=prefix, longest=0)
+        return await self._reports.schedules(_checked(limit), app=app, prefix=prefix, longest=0)
 
     async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
         """The newest entries of the ledger: what became of each due moment."""
-        return await self._store.ticks(schedule, _checked(limit))
+        return await self._reports.ticks(schedule, _checked(limit))
 
     async def deadlines(
         self, state: str | None = None, name: str | None = None, limit: int = 50
@@ -81,13 +81,13 @@ class Inspector:
         """Open deadlines, the next one due first; then decided ones, the newest first."""
         if state is not None and state not in STATES:
             raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
-        return await self._store.deadlines(state, name, _checked(limit))
+        return await self._reports.deadlines(state, name, _checked(limit))
 
     async def unhandled_breaches(self, limit: int = 50) -> list[UnhandledBreach]:
         """Recent breaches whose callback waits for a task that no live node knows, or was discarded
         or quarantined."""
         now = self._env.due_now()
-        return await self._store.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
+        return await self._reports.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
 
     async def events(
         self, kind: str | None = None, after: int | None = None, limit: int = 50
@@ -95,29 +95,29 @@ class Inspector:
         """The newest events first; with ``after``, only those with a larger id. Raises ConfigError
         for a kind that is not in the catalogue."""
         check_kind(kind)
-        return await self._store.events(kind, after, _checked(limit))
+        return await self._reports.events(kind, after, _checked(limit))
 
     def follow(self, kind: str | None = None) -> EventFeed:
         """Events as they arrive."""
         check_kind(kind)
-        return EventFeed(self._store, kind)
+        return EventFeed(self._reports, kind)
 
     async def facts(self) -> Facts:
         """The facts behind ``status``, from a handful of short statements."""
-        store, now = self._store, self._env.due_now()
-        await store.check_schema()
+        reports, now = self._reports, self._env.due_now()
+        await reports.check_schema()
         return Facts(
-            now=await store.database_now(now),
-            summary=await store.summary(now),
-            nodes=await store.nodes(Tuning.read_rows),
-            leaders=await store.leaders(Tuning.read_rows),
-            schedules=await store.schedule_lags(Tuning.read_rows, now),
-            events=await store.lately(LATELY, TROUBLE_SECONDS, 500, now),
-            unhandled=await store.unhandled_breaches(Tuning.unhandled_days, 100, now),
-            transactions=await store.transactions(20, now),
+            now=await reports.database_now(now),
+            summary=await reports.summary(now),
+            nodes=await reports.nodes(Tuning.read_rows),
+            leaders=await reports.leaders(Tuning.read_rows),
+            schedules=await reports.schedule_lags(Tuning.read_rows, now),
+            events=await reports.lately(LATELY, TROUBLE_SECONDS, 500, now),
+            unhandled=await reports.unhandled_breaches(Tuning.unhandled_days, 100, now),
+            transactions=await reports.transactions(20, now),
             failures=await self._failures(now),
-            failing=await store.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
-            died=await store.died(DEATH_SECONDS, Tuning.check_deaths, now),
+            failing=await reports.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
+            died=await reports.died(DEATH_SECONDS, Tuning.check_deaths, now),
             pin_seconds=self._settings.pin_seconds,
             overdue_seconds=self._settings.overdue_seconds,
         )
@@ -126,8 +126,8 @@ class Inspector:
         """Failures by task. The history counts whole minutes; this adds what finished since."""
         found = []
         for outcome in ("discarded", "retryable"):
-            rows = await self._store.failures(outcome, TROUBLE_SECONDS, now)
-            newer = await self._store.finished(rows[0].counted_until) if rows else {}
+            rows = await self._reports.failures(outcome, TROUBLE_SECONDS, now)
+            newer = await self._reports.finished(rows[0].counted_until) if rows else {}
             found += [r._replace(finished=r.finished + newer.get(r.task, 0)) for r in rows]
         return found
 
@@ -139,7 +139,7 @@ class Inspector:
         """The application that the schedule belongs to. ``app`` is needed only if two applications
         have a schedule of that name. Raises BadSchedule."""
         check_text("a schedule's name", name, self._settings.limits.text_chars)
-        schedules = partial(self._store.schedules, Tuning.read_rows, longest=0)
+        schedules = partial(self._reports.schedules, Tuning.read_rows, longest=0)
         apps = [row.app for row in await schedules(name=name)]
         if app is None and len(apps) > 1:
             raise errors.BadSchedule(
@@ -163,8 +163,8 @@ class EventFeed:
     reads the newest events again and leaves out those it has delivered.
     """
 
-    def __init__(self, store: Store, kind: str | None) -> None:
-        self._store = store
+    def __init__(self, reports: Reports, kind: str | None) -> None:
+        self._reports = reports
         self._kind = kind
         self._seen: set[int] | None = None
         self._floor: int | None = None
@@ -173,8 +173,8 @@ class EventFeed:
     async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
         """The events since the last call, the oldest first (at the first call, the newest
         ``first``), and whether some were missed because there were too many."""
-        newest = await self._store.events(None, None, 1)
-        rows = await self._store.events(self._kind, self._floor, Tuning.follow_events)
+        newest = await self._reports.events(None, None, 1)
+        rows = await self._reports.events(self._kind, self._floor, Tuning.follow_events)
         if newest:  # so that the next look for a rare kind need not read the whole table
             self._floor = newest[0].id - Tuning.follow_events
         ids = {row.id for row in rows}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from leasehold.errors import LeaseholdError
 from leasehold.model.history import Counts, class_bound, class_seconds
-from leasehold.ports import QUEUE_ROWS, CountView, LeaseCounts, QueueView, Reports, Store
+from leasehold.ports import QUEUE_ROWS, CountView, LeaseCounts, QueueView, Reports
 from leasehold.telemetry import CATALOGUE
 from leasehold.watch.checks import KINDS, claimants, database_problem, problems
 from leasehold.watch.facts import Facts
@@ -53,7 +53,7 @@ class Sheet:
         self.put(name, self.series.get(name, {}).get(key, 0.0) + value, *labels)
 
 
-async def read_metrics(inspector: Inspector, store: Store, reports: Reports) -> Sheet:
+async def read_metrics(inspector: Inspector, reports: Reports) -> Sheet:
     """Read everything once. If the database cannot be read, the sheet says so."""
     sheet = Sheet()
     for kind in KINDS:

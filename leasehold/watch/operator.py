@@ -41,7 +41,7 @@ class Operator:
     ) -> None:
         self.store = store
         self.reports = reports
-        self.inspector = Inspector(store, env, settings)
+        self.inspector = Inspector(reports, env, settings)
         self._env = env
         self._settings = settings
         self.who = errors.storable(who)[: settings.limits.text_chars]
@@ -123,8 +123,8 @@ class Operator:
             return []
         since = min(row.acquired_at for row in rows)
         events = await self.reports.lease_events(since, Tuning.term_events)
-        leaders = await self.store.leaders(Tuning.read_rows)
-        return with_ends(rows, events, leaders, await self.store.database_now(None))
+        leaders = await self.reports.leaders(Tuning.read_rows)
+        return with_ends(rows, events, leaders, await self.reports.database_now(None))
 
     # -- dead nodes -------------------------------------------------------------------------------
     async def seen(self, worker_id: str | None = None) -> int:
@@ -265,7 +265,7 @@ class Operator:
         """Run a schedule's job for its moments that did not fire. Return how many. Raises
         BadSchedule."""
         chosen = await self.inspector.app_of(name, app)
-        fired = await backfill(self.store, self._env, chosen, name, start, end)
+        fired = await backfill(self.store, self.reports, self._env, chosen, name, start, end)
         await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
         return len(fired)
 
@@ -316,7 +316,7 @@ class Operator:
 
     async def _node(self, given: str) -> NodeView:
         """The node with this name, or the only one whose name begins like this."""
-        nodes = await self.store.nodes(Tuning.read_rows)
+        nodes = await self.reports.nodes(Tuning.read_rows)
         names = [node.worker_id for node in nodes]
         whole = [node for node in nodes if given in (node.worker_id, str(node.id))]
         found = whole or [n for n in nodes if given and n.worker_id.startswith(given)]

@@ -95,7 +95,7 @@ async def put_schedule(site: Site, request: Request) -> Response:
     try:
         for text in (name, app):
             check_text("a name", text, Limits.text_chars)
-        old = await operator.store.get_schedule(app, name)
+        old = await operator.reports.get_schedule(app, name)
         if act == "new" and old is not None:
             raise errors.BadSchedule(f"a schedule named {name!r} exists", do="Choose another name")
         if act != "new" and (old is None or old.release != form.get("release")):

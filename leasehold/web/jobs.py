@@ -35,7 +35,7 @@ async def listing(site: Site, request: Request) -> Response:
     text = request.query_params.get("q", "").strip()
     after = request.query_params.get("after") or None
     operator = await site.operator(request)
-    now = await operator.store.database_now(None)
+    now = await operator.reports.database_now(None)
     given: dict[str, Any] = {
         "page": "jobs", "q": text, "after": after, "now": now, "wrong": "", "jobs": None,
         "states": filters.STATES, "wanted": JobFilter(), "acts": ACTS,
@@ -68,7 +68,7 @@ async def _values(operator: Operator, key: str) -> list[str]:
     if key == "state":
         return list(filters.STATES)
     if key == "node":
-        return [node.worker_id for node in await operator.store.nodes(200)]
+        return [node.worker_id for node in await operator.reports.nodes(200)]
     if key in ("queue", "task"):
         queues, tasks = await operator.reports.names()
         return queues if key == "queue" else tasks
@@ -105,12 +105,12 @@ async def one(site: Site, request: Request) -> Response:
             "no such job", got=str(job_id), do="It may have been deleted after its retention period"
         )
     more = await operator.reports.job(job_id)
-    now = await operator.store.database_now(None)
-    attempts = await operator.store.attempts(job_id, Tuning.shown_attempts)
+    now = await operator.reports.database_now(None)
+    attempts = await operator.reports.attempts(job_id, Tuning.shown_attempts)
     until = (record.completed_at or now) + timedelta(minutes=2)
     since = record.created_at - timedelta(seconds=2)
     events = await operator.reports.job_events(job_id, since, until, 200)
-    nodes = [n for n in await operator.store.nodes(Tuning.shown_nodes) if not stale(n)]
+    nodes = [n for n in await operator.reports.nodes(Tuning.shown_nodes) if not stale(n)]
     return await site.render(
         request,
         "job.html",
@@ -130,7 +130,7 @@ async def _stack(operator: Operator, record: JobRecord) -> StackView | None:
     """The stack that was requested, if it belongs to the current run."""
     if record.state != "running":
         return None
-    found = await operator.store.stack(record.id)
+    found = await operator.reports.stack(record.id)
     return found if found and found.claim_token == record.claim_token else None
 
 

@@ -45,12 +45,12 @@ async def listing(site: Site, request: Request) -> Response:
     span = request.query_params.get("span", "1h")
     span = span if span in SPANS else "1h"
     operator = await site.operator(request)
-    now = await operator.store.database_now(None)
+    now = await operator.reports.database_now(None)
     since = now - timedelta(seconds=SPANS[span])
-    terms = await operator.reports.terms(since, Tuning.chart_terms)
+    terms = await operator.reports.terms_since(since, Tuning.chart_terms)
     events = await operator.reports.lease_events(since - timedelta(days=1), 5000)
-    leaders = await operator.store.leaders(100)
-    nodes = await operator.store.nodes(Tuning.shown_nodes)
+    leaders = await operator.reports.leaders(100)
+    nodes = await operator.reports.nodes(Tuning.shown_nodes)
     elections = [
         election(row, [t for t in terms if t.name == row.name], events, nodes, since, now)
         for row in leaders

@@ -18,8 +18,8 @@ LEVELS = ("info", "warning", "error")
 
 async def nodes(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
-    now = await operator.store.database_now(None)
-    rows = await operator.store.nodes(Tuning.shown_nodes)
+    now = await operator.reports.database_now(None)
+    rows = await operator.reports.nodes(Tuning.shown_nodes)
     return await site.render(
         request, "nodes.html", page="nodes", now=now,
         nodes=[(n, n.info or {}, stale(n), sum(n.queues.values())) for n in rows],
@@ -28,10 +28,10 @@ async def nodes(site: Site, request: Request) -> Response:
 
 async def locks(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
-    rows = await operator.store.locks(Tuning.shown_rows)
+    rows = await operator.reports.locks(Tuning.shown_rows)
     rows.sort(key=lambda row: (bool(row.granted), str(row.name)))
     return await site.render(
-        request, "locks.html", page="locks", now=await operator.store.database_now(None),
+        request, "locks.html", page="locks", now=await operator.reports.database_now(None),
         locks=rows, waiting=sum(not row.granted for row in rows),
     )  # fmt: skip
 
@@ -43,8 +43,8 @@ async def deadlines(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     return await site.render(
         request, "deadlines.html", page="deadlines", state=state, states=STATES,
-        now=await operator.store.database_now(None),
-        deadlines=await operator.store.deadlines(state, None, Tuning.shown_rows),
+        now=await operator.reports.database_now(None),
+        deadlines=await operator.reports.deadlines(state, None, Tuning.shown_rows),
         unhandled=await operator.inspector.unhandled_breaches(20),
     )  # fmt: skip
 
@@ -52,13 +52,13 @@ async def deadlines(site: Site, request: Request) -> Response:
 async def database(site: Site, request: Request) -> Response:
     operator = await site.operator(request)
     old = site.app.settings.pin_seconds
-    transactions = await operator.store.transactions(20)
+    transactions = await operator.reports.transactions(20)
     pinning = max(transactions, key=lambda one: one.open_seconds or 0.0, default=None)
     return await site.render(
         request,
         "database.html",
         page="database",
-        now=await operator.store.database_now(None),
+        now=await operator.reports.database_now(None),
         tables=[(table, bloated(table)) for table in await operator.reports.tables()],
         transactions=transactions,
         pinning=pinning if pinning and (pinning.open_seconds or 0) > old else None,
@@ -77,11 +77,11 @@ async def events(site: Site, request: Request) -> Response:
     if before is not None and not (before.isascii() and before.isdigit() and len(before) <= 18):
         raise errors.ConfigError("before must be an event's number", got=before[:40])
     operator = await site.operator(request)
-    rows, more = await operator.reports.events(
+    rows, more = await operator.reports.event_page(
         kind, level, int(before) if before else None, Tuning.shown_events
     )
     return await site.render(
-        request, "events.html", page="events", now=await operator.store.database_now(None),
+        request, "events.html", page="events", now=await operator.reports.database_now(None),
         events=rows, more=more, kind=kind, level=level, before=before, kinds=CATALOGUE,
         levels=LEVELS,
     )  # fmt: skip

@@ -87,7 +87,7 @@ async def now(site: Site, request: Request) -> Response:
     facts = beat.facts
     operator = await site.operator(request)
     since = facts.now.replace(second=0, microsecond=0) - timedelta(minutes=_HOUR)
-    minutes = await operator.store.history(since, None, Tuning.chart_minutes)
+    minutes = await operator.reports.history(since, None, Tuning.chart_minutes)
     queues = await operator.reports.queues(None)
     bad = await operator.reports.job_page(JobFilter(state="discarded"), None, 6)
     whole = rates(minutes, None, facts.now).get("", Rate())

@@ -37,7 +37,7 @@ class Probes:
         try:
             async with asyncio.timeout(Tuning.ready_seconds):
                 operator = await self._app.operator("", "probe")
-                await operator.store.check_schema()
+                await operator.reports.check_schema()
         except TimeoutError:
             return PlainTextResponse("database_away\n", status_code=503)
         except errors.LeaseholdError as error:

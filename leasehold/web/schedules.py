@@ -29,10 +29,10 @@ _MOST_ARGUMENT_BYTES = 8_192
 async def listing(site: Site, request: Request, wrong: str = "") -> Response:
     """The page. ``wrong``: why the posted form was refused, which is shown again."""
     operator = await site.operator(request)
-    now = await operator.store.database_now(None)
+    now = await operator.reports.database_now(None)
     # which page: its forms keep it in their addresses
     page = {name: request.query_params.get(name, "") for name in ("q", "after_app", "after")}
-    rows = await operator.store.schedules(
+    rows = await operator.reports.schedules(
         Tuning.shown_schedules + 1,
         prefix=page["q"].strip(),
         after=page["after"],
@@ -42,9 +42,9 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
     more, rows = len(rows) > Tuning.shown_schedules, rows[: Tuning.shown_schedules]
     ticks: dict[tuple[str, str], list[TickView]] = {}
     apps, names = [row.app for row in rows], [row.name for row in rows]
-    for tick in await operator.reports.ticks(apps, names, Tuning.shown_ticks):
+    for tick in await operator.reports.ticks_of(apps, names, Tuning.shown_ticks):
         ticks.setdefault((tick.app, tick.schedule), []).append(tick)
-    nodes = await operator.store.nodes(Tuning.shown_nodes)
+    nodes = await operator.reports.nodes(Tuning.shown_nodes)
     return await site.render(
         request,
         "schedules.html",

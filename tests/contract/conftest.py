@@ -23,6 +23,8 @@ from tests.support import postgres as servers
 
 _PLAIN = ("test_jobs", "test_nodes")
 """Files with statements of every kind."""
+_REPORTS = "test_reports"
+"""The file that runs on PostgreSQL alone, because the simulation has no reports."""
 _EMPTY = """
 do $$
 begin
@@ -59,8 +61,10 @@ def direct_dsn(shared: str) -> str:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" in metafunc.fixturenames:
-        plain = ["plain"] if metafunc.module.__name__.rpartition(".")[2] in _PLAIN else []
-        metafunc.parametrize("world", ["sim", "pg", *plain], indirect=True)
+        name = metafunc.module.__name__.rpartition(".")[2]
+        simulated = [] if name == _REPORTS else ["sim"]
+        plain = ["plain"] if name in _PLAIN else []
+        metafunc.parametrize("world", [*simulated, "pg", *plain], indirect=True)
 
 
 @pytest_asyncio.fixture

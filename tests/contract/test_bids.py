@@ -101,12 +101,12 @@ async def test_who_releases_passes_over_a_process_that_renews_nothing(world: Wor
 async def test_of_a_lock_the_newest_term_is_kept_and_of_an_election_each(world: World):
     await world.a.store.ensure_election(LOCK, LEASE)
     terms = [await take(s) for s in (world.a, world.b, world.a)]
-    kept = await world.a.store.terms(LOCK, 10)
+    kept = await world.reports.terms(LOCK, 10)
     assert [term.term for term in kept] == [terms[-1].token]
     await world.a.lead()
     await world.b.lead()
-    assert len(await world.a.store.terms("default", 10)) == 2
-    assert [row.name for row in await world.a.store.leaders(10)] == ["default"]
+    assert len(await world.reports.terms("default", 10)) == 2
+    assert [row.name for row in await world.reports.leaders(10)] == ["default"]
 
 
 async def test_what_a_buried_node_held_is_free(world: World):
@@ -127,7 +127,7 @@ async def test_the_list_of_locks_shows_who_holds_and_who_waits(world: World):
     await take(world.a)
     await look(world.b, wait=True)
     rows = [
-        row for row in await world.a.store.locks(100) if (row.name, row.mode) == ("billing", "lock")
+        row for row in await world.reports.locks(100) if (row.name, row.mode) == ("billing", "lock")
     ]
     assert [(row.granted, row.client) for row in rows] == [
         (True, world.a.identity.worker_id),

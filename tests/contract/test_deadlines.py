@@ -18,7 +18,7 @@ from leasehold.model.job import ClaimedJob
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
-from tests.contract.world import DONE, IDS, World, at, identity, plan, planned
+from tests.contract.world import DONE, IDS, World, at, plan, planned
 
 PAGE = Callback("page", {"queue": "pages", "priority": -1, "max_attempts": 9})
 FAILED = Decision(State.DISCARDED, error="no")
@@ -30,7 +30,7 @@ def level(seconds: float = 60, **other: Any) -> Level:
 
 
 async def states(world: World, job: UUID | None = None) -> list[str]:
-    rows = [row for row in await world.a.store.deadlines(None, None, 100) if job in (None, row.id)]
+    rows = [row for row in await world.reports.deadlines(None, None, 100) if job in (None, row.id)]
     return [row.state for row in sorted(rows, key=lambda row: row.level)]
 
 
@@ -40,7 +40,7 @@ async def sweep(world: World, limit: int = 100) -> list[Breach]:
 
 async def pages(world: World) -> list[dict[str, Any]]:
     """The facts that the callbacks' jobs carry."""
-    jobs = await world.a.store.jobs(JobFilter(None, "pages", "page"), 1000)
+    jobs = await world.reports.jobs(JobFilter(None, "pages", "page"), 1000)
     return [job.payload["breach"] for job in reversed(jobs)]
 
 
@@ -87,7 +87,7 @@ async def test_a_verdict_stays_when_the_job_completes_after_it(world: World):
     assert len(await sweep(world)) == 1
     assert (await world.a.ack(job, DONE)).written
     assert await states(world) == ["breached"]
-    [row] = await world.a.store.deadlines("breached", None, 10)
+    [row] = await world.reports.deadlines("breached", None, 10)
     assert (row.job_state, row.late_seconds, row.closed_at) == ("running", 1.0, at(61))
 
 
@@ -268,7 +268,7 @@ async def test_the_job_of_a_tick_counts_from_its_moment(world: World):
     await world.a.store.sync_schedules("default", "r1", [planned(job=job)], world.now)
     world.now = at(3)
     assert len(await world.a.store.fire(term, "default", [plan(None, 1)], world.now)) == 1
-    rows = await world.a.store.deadlines(None, None, 10)
+    rows = await world.reports.deadlines(None, None, 10)
     assert [row.due_at for row in rows] == [at(6), at(8)]
     assert {row.schedule for row in rows} == {"tick"}
     world.now = at(7)
@@ -286,7 +286,7 @@ async def test_a_schedule_that_runs_now_counts_from_this_moment_as_from_a_tick(w
     await store.sync_schedules("default", "r1", [definition], world.now)
     world.now = at(2)
     assert await store.run_schedule("default", "tick", job, world.now)
-    rows = await store.deadlines(None, None, 10)
+    rows = await world.reports.deadlines(None, None, 10)
     assert [(row.since, row.due_at) for row in rows] == [
         ("scheduled", at(7)),
         ("tick", at(9)),
@@ -444,27 +444,6 @@ async def test_the_level_that_is_due_last_says_whether_one_that_stands_alone_was
 
 
 # -- for people ------------------------------------------------------------------------------------
-async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
-    await world.enqueue(deadline=(level(60),))
-    world.now = at(61)
-    [breach] = await sweep(world)
-    found = await world.a.store.unhandled_breaches(7, 100, world.now)
-    assert [(row.task, row.callback_job, row.why) for row in found] == [
-        ("page", breach.callback_job, "unknown")
-    ]
-    knows = identity(9, tasks=("page",), queues={"pages": 1})
-    await world.a.store.register(knows, 6.0, world.now)
-    assert await world.a.store.unhandled_breaches(7, 100, world.now) == []
-    [job] = await world.a.store.claim(knows.id, 1, {"pages": 1}, [], world.now)
-    from leasehold.ports import AckItem
-
-    item = AckItem(job.id, job.claim_token, FAILED, 0.1)
-    await world.a.store.ack(knows.id, [item], world.now)
-    [row] = await world.a.store.unhandled_breaches(7, 100, world.now)
-    assert row.why == "discarded"
-    assert await world.a.store.retry(job.id, world.now) == "finished"
-    assert await world.a.store.cancel(job.id, "it is too late now", world.now) == "waiting"
-    assert await world.a.store.unhandled_breaches(7, 100, world.now) == []
 
 
 async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World):
@@ -477,9 +456,9 @@ async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World
     assert await world.a.store.prune_deadlines(7, 100, world.now) == 1
     assert await states(world, done.id) == []
     assert await states(world) == ["breached", "armed"]
-    [row] = await world.a.store.deadlines("breached", "t", 10)
+    [row] = await world.reports.deadlines("breached", "t", 10)
     assert (row.on_breach, row.late_seconds) == ("page", 1.0)
-    assert await world.a.store.deadlines(None, "nobody", 10) == []
+    assert await world.reports.deadlines(None, "nobody", 10) == []
 
 
 async def test_old_verdicts_are_deleted_batch_after_batch_without_a_pause(world: World):

@@ -27,15 +27,15 @@ async def test_a_name_that_nobody_used_for_a_month_is_forgotten(world: World) ->
 
 
 async def test_a_lease_is_among_the_locks_while_somebody_holds_it(world: World) -> None:
-    assert [row for row in await world.a.store.locks(100) if row.locktype == "lease"] == []
+    assert [row for row in await world.reports.locks(100) if row.locktype == "lease"] == []
     term = await world.a.lead()
-    [row] = [row for row in await world.b.store.locks(100) if row.locktype == "lease"]
+    [row] = [row for row in await world.reports.locks(100) if row.locktype == "lease"]
     assert (row.name, row.token, row.granted) == (ELECTION, term.token, True)
     assert row.client == world.a.identity.worker_id and row.since == world.now
     assert (row.pid, row.query, row.job_id, row.lock_key) == (None,) * 4
     assert row.mode == "leader"
     assert await world.a.store.resign(term, world.a.id, 10.0, world.now)
-    assert [row for row in await world.a.store.locks(100) if row.locktype == "lease"] == []
+    assert [row for row in await world.reports.locks(100) if row.locktype == "lease"] == []
 
 
 async def test_a_lock_of_the_application_is_seen_with_who_waits_for_it(world: World) -> None:
@@ -45,7 +45,7 @@ async def test_a_lock_of_the_application_is_seen_with_who_waits_for_it(world: Wo
     assert found
     token = await store.acquire(lock, world.a.identity, found.seen, LEASE, 10.0, world.now)
     await store.place_bid(lock, world.b.id, True, 10.0, world.now)
-    rows = [row for row in await store.locks(100) if row.locktype == "lease"]
+    rows = [row for row in await world.reports.locks(100) if row.locktype == "lease"]
     assert [(r.name, r.mode, r.granted, r.client, r.token) for r in rows] == [
         ("billing", "lock", True, world.a.identity.worker_id, token),
         ("billing", "lock", False, world.b.identity.worker_id, None),

@@ -157,10 +157,10 @@ async def test_terms_are_listed_newest_first(world: World):
     await world.a.lead()
     world.now = at(1)
     await world.b.lead()
-    terms = await world.a.store.terms(ELECTION, 10)
+    terms = await world.reports.terms(ELECTION, 10)
     assert [term.term for term in terms] == [world.b.term.token, world.a.term.token]
     assert [term.holder for term in terms] == [s.identity.worker_id for s in (world.b, world.a)]
-    assert await world.a.store.terms("another", 10) == []
+    assert await world.reports.terms("another", 10) == []
 
 
 # -- deaths ---------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ async def test_a_node_that_leaves_while_it_holds_a_lease_keeps_it_and_is_no_cras
     seen = others((await world.a.beat()).nodes)[world.b.id].seen
     assert not await world.b.store.leave(world.b.id, world.b.token, holds=True)
     assert await world.a.store.bury(term, world.b.id, seen.token, seen.seq) == ""
-    assert await world.a.store.died(60.0, 10, world.now) == []
+    assert await world.reports.died(60.0, 10, world.now) == []
     assert await world.a.store.deaths(10) == [(world.b.id, world.b.identity.worker_id)]
 
 
@@ -216,7 +216,7 @@ async def test_a_parent_certifies_no_crash_of_a_process_that_left(world: World):
     await world.b.beat(info={"assigned": str(world.b.id)})
     assert not await world.b.store.leave(world.b.id, world.b.token, holds=True)
     assert await world.a.store.certify(world.b.id, 10.0, process=True)
-    assert await world.a.store.died(60.0, 10, world.now) == []
+    assert await world.reports.died(60.0, 10, world.now) == []
 
 
 async def test_a_certificate_ends_a_node_and_what_it_leads(world: World):
@@ -270,7 +270,7 @@ async def test_a_halted_node_hears_of_it_with_its_renewal_and_is_shown_to_work_n
     assert not (await world.a.beat()).halted
     assert await world.b.store.halt(world.a.id, True) == world.a.identity.worker_id
     assert [(await s.beat()).halted for s in (world.a, world.b, world.a)] == [True, False, True]
-    shown = {row.id: row for row in await world.a.store.nodes(10)}
+    shown = {row.id: row for row in await world.reports.nodes(10)}
     assert shown[world.a.id].halted and not shown[world.a.id].executes
     assert not shown[world.b.id].halted and shown[world.b.id].executes
     world.a.token += 1

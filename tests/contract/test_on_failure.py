@@ -16,7 +16,7 @@ DISCARDED = Decision(State.DISCARDED, error="ValueError: no")
 
 
 async def told(world: World) -> list[JobRecord]:
-    return [job for job in await world.b.store.jobs(JobFilter.only(task="tell"), 100)]
+    return [job for job in await world.reports.jobs(JobFilter.only(task="tell"), 100)]
 
 
 async def failure(world: World) -> dict[str, Any]:

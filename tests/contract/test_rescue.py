@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
 from leasehold.config import Limits
 from leasehold.duties import leading
 from leasehold.errors import Conflict
-from leasehold.model.filter import JobFilter
 from leasehold.model.outcome import Decision
 from leasehold.model.states import State
 from leasehold.ports import Term
@@ -297,32 +296,3 @@ async def test_a_finished_job_begins_again(world: World):
 
 
 # -- reading --------------------------------------------------------------------------------------
-async def test_jobs_are_listed_newest_first_and_by_what_is_asked(world: World):
-    [old] = await world.enqueue()
-    world.now = at(1)
-    [new] = await world.enqueue(task="u", queue="other")
-
-    async def listed(limit: int = 10, **wanted: str) -> list[UUID]:
-        return [job.id for job in await world.a.store.jobs(JobFilter(**wanted), limit)]
-
-    assert await listed() == [new, old]
-    assert await listed(limit=1) == [new]
-    assert await listed(queue="other") == [new]
-    assert await listed(task="t") == [old]
-    [claimed] = await world.a.claim()
-    await world.a.ack(claimed)
-    assert await listed(state="completed") == [old]
-    assert await listed(state="available") == [new]
-
-
-async def test_running_jobs_are_listed_oldest_first_and_waiting_ones_by_their_time(world: World):
-    later = [await world.enqueue(run_in=float(seconds)) for seconds in (90, 60, 120)]
-    due = [await world.enqueue() for _ in range(2)]
-    assert len(await world.a.claim()) == 2
-
-    async def listed(state: str) -> list[UUID]:
-        return [job.id for job in await world.a.store.jobs(JobFilter(state=state), 10)]
-
-    assert await listed("running") == [id_ for [id_] in due]
-    [first], [second], [third] = later
-    assert await listed("scheduled") == [second, first, third]

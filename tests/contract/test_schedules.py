@@ -95,7 +95,7 @@ async def test_a_change_to_a_schedule_that_never_fires_keeps_what_was_due(world:
     await world.a.lead()
     decided = structs.replace(plan(None, 0), next_at=None)
     assert await world.a.store.fire(world.a.term, "default", [decided], at(1))
-    assert (await world.a.store.schedules(10))[0].next_at is None
+    assert (await world.reports.schedules(10))[0].next_at is None
     assert await world.a.store.due_schedules("default", 10, at(9)) == []
 
 
@@ -217,7 +217,7 @@ async def test_missed_moments_are_recorded_and_make_no_job(world: World):
     written = await world.a.store.fire(world.a.term, "default", [decided], at(9))
     assert [state for _, _, state in written] == ["missed", "missed"]
     assert await world.a.claim() == []
-    newest, oldest = await world.a.store.ticks("tick", 10)
+    newest, oldest = await world.reports.ticks("tick", 10)
     assert (newest.fire_at, newest.state, newest.job_id) == (at(6), "missed", None)
     assert (oldest.fire_at, oldest.until) == (at(0), at(5))
     assert oldest.lateness_seconds == 9.0 and oldest.term == world.a.term.token
@@ -243,7 +243,7 @@ async def test_the_ledger_says_what_became_of_each_job(world: World):
         await world.a.ack(job, end)
 
     async def outcomes() -> list[tuple[str, bool]]:
-        ticks = await store.ticks("tick", 10, world.now)
+        ticks = await world.reports.ticks("tick", 10, world.now)
         return [(tick.outcome, tick.ran_seconds is not None) for tick in ticks]
 
     told = [("waiting", False), ("running", True), ("waiting", False), ("discarded", True),
@@ -260,7 +260,7 @@ async def test_of_a_job_without_history_nothing_is_known_any_more(world: World):
     await world.a.lead()
     await world.a.store.fire(world.a.term, "default", [plan(None, 0)], at(0))
     await world.a.ack((await world.a.claim())[0])
-    [tick] = await world.a.store.ticks("tick", 10)
+    [tick] = await world.reports.ticks("tick", 10)
     assert (tick.outcome, tick.ran_seconds) == ("unknown", None)
 
 
@@ -283,7 +283,7 @@ async def test_a_paused_schedule_is_neither_due_nor_next(world: World):
     assert await store.pause_schedule("default", "tick", True, at(6)), "it is paused already"
     assert await store.due_schedules("default", 10, world.now) == []
     assert await store.next_schedule("default", world.now) == (None, 0.0)
-    assert (await store.schedules(10))[0].paused
+    assert (await world.reports.schedules(10))[0].paused
     assert await store.pause_schedule("default", "tick", False, at(7))
     [due] = await store.due_schedules("default", 10, world.now)
     assert (due.paused_at, due.resumed_at) == (at(5), at(7))
@@ -295,7 +295,7 @@ async def test_schedules_are_listed_with_their_last_tick(world: World):
     await sync(world, planned("b"), planned())
     await world.a.lead()
     await world.a.store.fire(world.a.term, "default", [plan(None, 0, 1)], at(1))
-    listed = await world.b.store.schedules(10)
+    listed = await world.reports.schedules(10)
     assert [row.name for row in listed] == ["b", "tick"]
     assert listed[0].last_fire_at is None
     assert (listed[1].last_fire_at, listed[1].last_state) == (at(1), "fired")
@@ -320,7 +320,7 @@ async def test_a_paused_schedule_stays_paused_over_a_release_that_lacks_it(world
     assert (await sync(world, planned("b"))).dropped == []
     await sync(world, planned("a"), planned("b"))
     assert not await world.a.store.put_schedule("default", document("a"), world.now)
-    assert {row.name: row.paused for row in await world.a.store.schedules(10)} == {
+    assert {row.name: row.paused for row in await world.reports.schedules(10)} == {
         "a": True, "b": False,
     }  # fmt: skip
     await sync(world, planned("b"))

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
-from uuid import UUID
 
 import httpx
 import psycopg
@@ -17,7 +16,6 @@ from leasehold import App, Deadline
 from leasehold.cli.root import root
 from leasehold.errors import BadJob
 from leasehold.model.deadline import Callback, Level
-from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobOptions
 from leasehold.web import dashboard
 from tests.contract.world import IDS, World, plan, planned
@@ -42,21 +40,6 @@ async def test_a_bulk_insert_takes_tags_as_they_are(world: World):
     job = IDS.new()
     await world.a.store.copy([(job.int, JobOptions("t", tags=TAGS), "{}", None)], 1)
     assert (await world.get(job)).tags == tuple(TAGS)
-
-
-async def test_a_tag_finds_waiting_and_finished_jobs_and_matches_as_a_whole(world: World):
-    done = await world.claimed(tags=["eu", "late"])
-    await world.a.ack(done)
-    [waits] = await world.enqueue(tags=["eu"])
-    await world.enqueue(tags=["europe"])
-    await world.enqueue()
-
-    async def found(**wanted: str) -> list[UUID]:
-        return [record.id for record in await world.a.store.jobs(JobFilter(**wanted), 10)]
-
-    assert await found(tag="eu") == [waits, done.id]
-    assert await found(tag="eu", state="completed") == await found(tag="late") == [done.id]
-    assert await found(tag="e") == await found(tag="") == []
 
 
 async def test_jobs_of_schedules_and_callbacks_have_tags(world: World):

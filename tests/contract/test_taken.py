@@ -37,12 +37,10 @@ async def test_a_job_that_hangs_at_each_attempt_is_discarded_after_the_last(worl
     record = await world.get(job)
     assert (record.state, record.attempt, record.completed_at) == ("discarded", 3, at(180))
     assert record.started_at == at(180) and record.claim_token == claimed.claim_token
-    tried = await world.a.store.attempts(job, 10)
+    tried = await world.reports.attempts(job, 10)
     assert [(row.attempt, row.outcome, row.error) for row in tried] == [
         (3, "discarded", WHY), (2, "requeued", WHY), (1, "requeued", WHY),
     ]  # fmt: skip
-    [failing] = await world.a.store.failures("discarded", 600.0, world.now)
-    assert failing.discarded == 1, "it is reported"
     assert await world.a.claim() == [] and await take(world, claimed) is None
     [again] = await world.enqueue(unique="k")
     assert again != job, "its key is free"
@@ -162,5 +160,5 @@ async def test_a_deadline_of_what_is_cancelled_so_is_cancelled_with_it(world: Wo
         await give_back(world, claimed)
     else:
         await world.a.store.give_back_unknown(world.a.id, 1, [], world.now)
-    [row] = [d for d in await world.a.store.deadlines(None, None, 10) if d.id == claimed.id]
+    [row] = [d for d in await world.reports.deadlines(None, None, 10) if d.id == claimed.id]
     assert row.state == "cancelled"

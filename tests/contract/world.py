@@ -20,12 +20,14 @@ from leasehold.model.lease import Seen
 from leasehold.model.outcome import Decision
 from leasehold.model.schedule import every
 from leasehold.model.states import State
+from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import (
     Acked,
     AckItem,
     Heartbeat,
     NodeIdentity,
+    Reports,
     ScheduleDefinition,
     Signal,
     Store,
@@ -33,6 +35,7 @@ from leasehold.ports import (
     TickDecision,
     TickPlan,
 )
+from tests.contract.sim_reports import SimReports
 
 LEASE = 6.0
 ELECTION = "default"
@@ -124,6 +127,8 @@ class World:
     """A transaction of somebody else's holds the job's row meanwhile."""
     forget: Callable[[str], Awaitable[None]]
     """Somebody deletes the rows of ``leader``, ``fence`` or ``term`` by hand."""
+    reports: Reports
+    """What people read. The simulated ones have only what shows the effects of operations."""
     heard: Callable[[], Awaitable[list[str]]]
     """The notifications since the last call."""
     now: datetime = T0
@@ -187,10 +192,11 @@ async def _joined(
     hold: Callable[[UUID], AbstractAsyncContextManager[None]],
     forget: Callable[[str], Awaitable[None]],
     heard: Callable[[], Awaitable[list[str]]],
+    reports: Reports,
 ) -> World:
     nobody: Any = None
     sessions = [Session(s, identity(pid), nobody) for pid, s in ((1, a), (2, b), (3, b))]
-    world = World(*sessions, hold, forget, heard)
+    world = World(*sessions, hold, forget, reports, heard)
     for session in sessions:
         session.world = world
     await world.a.join()
@@ -218,7 +224,7 @@ async def simulated() -> AsyncIterator[World]:
         messages.clear()
         return found
 
-    yield await _joined(SimStore(db), SimStore(db), hold, forget, heard)
+    yield await _joined(SimStore(db), SimStore(db), hold, forget, heard, SimReports(db))
 
 
 @asynccontextmanager
@@ -247,6 +253,7 @@ async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
                 found.append(note.payload)
             return found
 
-        yield await _joined(stores[0], stores[1], hold, forget, heard)
+        reports = PgReports(stores[0].pool)
+        yield await _joined(stores[0], stores[1], hold, forget, heard, reports)
     for store in stores:
         await store.close()

@@ -12,7 +12,7 @@ from leasehold.errors import LeaseholdError
 
 _DEPTH = 3
 """How many calls deep."""
-GENERAL = ("located", "client", "store", "work_store", "in_loop", "checked_timeout")
+GENERAL = ("located", "client", "store", "reports", "work_store", "in_loop", "checked_timeout")
 """Calls that many functions make. The text of App says what they raise."""
 
 

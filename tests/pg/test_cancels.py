@@ -164,7 +164,7 @@ async def finished(app: App, job: Any) -> Any:
 
 
 async def told(app: App) -> Any:
-    return await (await app.store()).events("job_discarded", None, 10)
+    return await (await app.reports()).events("job_discarded", None, 10)
 
 
 @pytest.mark.parametrize("way", ["requeue", "give_back", "give_back_unknown"])

@@ -45,7 +45,7 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
         assert (record.state, record.attempt, record.crashes) == (State.AVAILABLE, 0, 0), number
         store = await app.store()
         assert await free_the_dead(store, app.settings.limits, _quiet, None) == 0
-        [event] = await store.events("node_stopped", None, 1)
+        [event] = await (await app.reports()).events("node_stopped", None, 1)
         assert event.fields["given_back"] == event.fields["running"] == 1
         await one.close()
     let_go.set()
@@ -138,6 +138,5 @@ async def test_a_handler_that_cancels_all_tasks_does_not_end_the_stop(
     record = await app.get(job.id)
     assert record.state in (State.SCHEDULED, State.AVAILABLE)
     assert (record.attempt, record.crashes) == (0, 0)
-    store = await app.store()
-    assert await store.events("node_stopped", None, 1)
+    assert await (await app.reports()).events("node_stopped", None, 1)
     await one.close()

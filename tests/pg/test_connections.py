@@ -13,7 +13,6 @@ from psycopg.conninfo import make_conninfo
 from leasehold import App
 from leasehold.app import desk, home
 from leasehold.model.filter import JobFilter
-from leasehold.pg.stores import reports
 from tests.pg.claim_worker import TURN
 from tests.support.procs import Processes
 from tests.support.wait import until_async
@@ -84,12 +83,12 @@ async def test_a_node_closes_what_took_a_lock_and_opens_it_again(
 async def test_what_people_look_over_is_closed_when_it_is_idle(
     migrated: str, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reports, "ON_DEMAND_SECONDS", 6.0)
+    monkeypatch.setattr(home, "ON_DEMAND_SECONDS", 6.0)
     app = App(migrated)
     operator = await app.operator("ann", "test")
     for _ in range(2):
         await operator.reports.job_page(JobFilter(), None, 10)
-        assert dict(await sql(OPEN)) == {"web": 1}
+        assert dict(await sql(OPEN)) == {"people": 1}
         await until_open(sql)
     await app.close()
 

@@ -23,6 +23,7 @@ from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import ClaimedJob, JobRequest
 from leasehold.pg.schema import migrate
 from leasehold.pg.sql import statement
+from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
@@ -251,7 +252,10 @@ async def test_a_completion_races_the_sweep_and_there_is_one_verdict(
     races = RACES
     async with _racers(direct_dsn) as (bench, sweeper):
         jobs = await _running(bench, races)
-        due = {row.id: row.due_at for row in await sweeper.deadlines("armed", None, 10_000)}
+        due = {
+            row.id: row.due_at
+            for row in await PgReports(sweeper.pool).deadlines("armed", None, 10_000)
+        }
         told: set[UUID] = set()
         delay = 0.0
         for number, job in enumerate(jobs):

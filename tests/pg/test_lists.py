@@ -44,7 +44,7 @@ async def test_jobs_are_found_behind_many_others(app: App, sql: Any) -> None:
 
 async def test_a_list_that_takes_too_long_is_refused(app: App) -> None:
     await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(7)])
-    (await app.store()).pool.call_timeout = 0.0
+    (await app.operator("ann", "test")).store.pool.call_timeout = 0.0
     assert len(await app.jobs()) == 7, "one step is enough"
     with pytest.raises(Unavailable, match="the list was not complete after 0 s"):
         await app.jobs(task="rare")

@@ -29,7 +29,7 @@ async def two(dsn: str, migrated: str) -> AsyncIterator[Two]:
 
 async def sheet_of(app: App) -> Sheet:
     operator = await app.operator("test", "test")
-    return await read_metrics(operator.inspector, operator.store, operator.reports)
+    return await read_metrics(operator.inspector, operator.reports)
 
 
 async def lease(app: App, event: str) -> float:

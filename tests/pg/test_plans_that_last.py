@@ -18,6 +18,7 @@ from leasehold.config import Settings
 from leasehold.model.deadline import Callback, Level
 from leasehold.model.job import ClaimedJob
 from leasehold.model.states import State
+from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
@@ -234,7 +235,7 @@ async def test_status_sees_a_queue_behind_a_long_one(quiet: Bench, sql: Any) -> 
     await sql(BURST, {"jobs": 12_000})
     await quiet.enqueue(queue="late")
     await sql("update leasehold.job set run_at = now() - interval '1 day' where queue = 'late'")
-    summary = await quiet.store.summary(None)
+    summary = await PgReports(quiet.store.pool).summary(None)
     assert set(summary.queues) == {"default", "late"}
     assert summary.oldest_seconds and summary.oldest_seconds > 86_000
     await quiet.store.close()

@@ -15,6 +15,7 @@ from leasehold.config import Limits, Settings
 from leasehold.duties.leading import Pruner
 from leasehold.env import Clock, Env
 from leasehold.loops.service import ServiceContext
+from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from leasehold.ports import Term
 from tests.support.wait import until_async
@@ -184,7 +185,7 @@ async def test_expired_jobs_of_the_default_partition_are_deleted(migrated: str, 
     )
     store = PgStore(Settings(dsn=migrated), "work")
     [(oldest,)] = await sql("select min(finished_at) from leasehold.job_done_default")
-    assert (await store.summary(None)).undated == oldest
+    assert (await PgReports(store.pool).summary(None)).undated == oldest
     await store.prune_days(7, None)
     assert await sql("select finished_at > now() from leasehold.job_done_default") == [(True,)]
     await store.close()

@@ -221,7 +221,7 @@ def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
 
     async def enqueue() -> None:
         await work.enqueue()
-        await (await app.operator("somebody", "a test")).store.jobs(JobFilter(), 1)
+        await (await app.operator("somebody", "a test")).reports.jobs(JobFilter(), 1)
 
     def one_after_the_other() -> list[None]:
         return [asyncio.run(enqueue()) for _ in range(5)]

@@ -154,7 +154,7 @@ async def test_every_page_is_fast(full: str, monkeypatch: pytest.MonkeyPatch):
     slow: list[str] = []
     print(f"\n{FINISHED:,} finished, {READY:,} waiting; ms, median of {ROUNDS} (worst)")
     print(f"history, half an hour at once: {statistics.median(rolls) * 1000:.0f} ms")
-    jobs = [await operator.store.jobs(JobFilter(state), 1) for state in (None, "discarded")]
+    jobs = [await operator.reports.jobs(JobFilter(state), 1) for state in (None, "discarded")]
     one = [f"jobs/{found[0].id}" for found in jobs]
     transport = httpx.ASGITransport(dashboard(app, unprotected=True))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

@@ -363,7 +363,7 @@ class Breaker:
 
     # -- looking ---------------------------------------------------------------------------------
     async def _nodes(self) -> list[NodeView]:
-        return await (await self._stage.demo.app.store()).nodes(100)
+        return await (await self._stage.demo.app.reports()).nodes(100)
 
     async def _sure(self, look: Callable[[], Awaitable[T]]) -> T:
         """The answer of ``look``, even an empty one; waits for the database. Raises Unavailable."""

@@ -179,10 +179,10 @@ class Front:
             return
         operator = await site.operator(request)
         since = self._stage.moment(0.0)
-        row = next((r for r in await operator.store.leaders(10) if r.name == NAME), None)
+        row = next((r for r in await operator.reports.leaders(10) if r.name == NAME), None)
         if row is None:
             return
-        every = await operator.reports.terms(since, _MOST_TERMS)
+        every = await operator.reports.terms_since(since, _MOST_TERMS)
         terms = [one for one in every if one.name == NAME]
         events = await operator.reports.lease_events(since, 1000)
         now = self._stage.moment(self._stage.seconds)

@@ -103,8 +103,8 @@ async def kill_process(stage: Stage, worker: Worker, term: int) -> Death:
 
 async def next_term(stage: Stage, term: int) -> tuple[int, str, datetime] | None:
     """The first term after this one: number, holder, time of acquisition."""
-    store = await stage.demo.app.store()
-    later = [row for row in await store.terms(NAME, 20) if row.term > term]
+    reports = await stage.demo.app.reports()
+    later = [row for row in await reports.terms(NAME, 20) if row.term > term]
     if not later:
         return None
     row = min(later, key=lambda row: row.term)

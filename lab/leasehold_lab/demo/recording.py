@@ -57,7 +57,7 @@ class Recording:
             ended = worker.ended_at - stage.started_at if worker.ended_at else end
             how = "killed" if worker.killed else "stopped cleanly" if worker.retired else ""
             lives.append(Life(stage.lane(worker), worker.started_at - stage.started_at, ended, how))
-        rows = await (await stage.demo.app.store()).terms(NAME, _MOST_TERMS)
+        rows = await (await stage.demo.app.reports()).terms(NAME, _MOST_TERMS)
         rows = sorted(rows, key=lambda row: row.term)
         ends = {life.lane: life.end for life in lives}
         terms = []

@@ -71,12 +71,12 @@ class Stage:
         self.picture.stories.append((self.seconds, text))
 
     async def database_now(self) -> datetime:
-        return await (await self.demo.app.store()).database_now(None)
+        return await (await self.demo.app.reports()).database_now(None)
 
     async def leader(self) -> tuple[Worker | None, int]:
         """The live leader, if it is one of our processes, and its term."""
-        store = await self.demo.app.store()
-        for row in await store.leaders(100):
+        reports = await self.demo.app.reports()
+        for row in await reports.leaders(100):
             if row.name == NAME:
                 worker = self.fleet.find(row.holder)
                 return (worker if worker in self.fleet.alive else None), row.term

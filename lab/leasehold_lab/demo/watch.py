@@ -40,8 +40,8 @@ class Watcher:
     async def see(self) -> None:
         """Read the state from the database."""
         stage = self._stage
-        store = await stage.demo.app.store()
-        self._nodes = self._take_in(await store.nodes(100))
+        reports = await stage.demo.app.reports()
+        self._nodes = self._take_in(await reports.nodes(100))
         self._look = await stage.demo.evidence.look(LAST_TICKS)
         self._leader, term = await stage.leader()
         if self._leader and term != self._term and not stage.killing:

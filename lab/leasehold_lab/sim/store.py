@@ -9,10 +9,8 @@ from __future__ import annotations
 from leasehold.ports import Store
 from leasehold_lab.sim.rows import SimDatabase
 from leasehold_lab.sim.store_claims import SimAdvisoryClaims
-from leasehold_lab.sim.store_dashboard import SimDashboards
 from leasehold_lab.sim.store_deadlines import SimDeadlines
 from leasehold_lab.sim.store_jobs import SimJobs
-from leasehold_lab.sim.store_locks import SimLocks
 from leasehold_lab.sim.store_nodes import SimNodes
 from leasehold_lab.sim.store_operator import SimOperators
 from leasehold_lab.sim.store_schedules import SimSchedules
@@ -21,11 +19,9 @@ from leasehold_lab.sim.store_schedules import SimSchedules
 class SimStore(
     SimNodes,
     SimJobs,
-    SimDashboards,
     SimSchedules,
     SimDeadlines,
     SimOperators,
-    SimLocks,
     SimAdvisoryClaims,
     Store,
 ):

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from leasehold.errors import Conflict
-from leasehold.model.filter import SIMPLE, JobFilter
 from leasehold.model.job import JobRecord
 from leasehold.model.states import State
 from leasehold.ports import Now
@@ -80,16 +79,6 @@ class ControlOperations:
             return self._record(self.db.jobs[job])
         return self._finished(self.db.done[job]) if job in self.db.done else None
 
-    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        records = [self._record(row) for row in self.db.jobs.values()]
-        records += [self._finished(row) for row in self.db.done.values()]
-        found = [record for record in records if _matches(record, wanted)]
-        if wanted.state in (State.SCHEDULED, State.RETRYABLE):
-            found.sort(key=lambda record: (self.db.jobs[record.id].run_at, record.id))
-        else:
-            found.sort(key=lambda record: record.id, reverse=wanted.state != State.RUNNING)
-        return found[:limit]
-
     def _record(self, row: JobRow, **told: Any) -> JobRecord:
         known = {
             "task_name": row.task,
@@ -120,14 +109,6 @@ class ControlOperations:
             crashes=done.crashes,
             held_because=None,
         )
-
-
-def _matches(record: JobRecord, wanted: JobFilter) -> bool:
-    for name, field in SIMPLE.items():
-        asked, stored = getattr(wanted, name), getattr(record, field)
-        if asked is not None and asked not in (stored if isinstance(stored, tuple) else [stored]):
-            return False
-    return True
 
 
 def state_of(row: JobRow) -> State:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from leasehold.errors import BadDeadline
 from leasehold.model.deadline import Breach, DueLevel, Level
-from leasehold.model.job import JobOptions, needs
-from leasehold.ports import DeadlineStore, DeadlineView, Now, Swept, UnhandledBreach
+from leasehold.model.job import JobOptions
+from leasehold.ports import DeadlineStore, Now, Swept
 from leasehold_lab.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
 from leasehold_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
 from leasehold_lab.sim.store_control import state_of
@@ -131,42 +131,6 @@ class SimDeadlines(DeadlineStore):
             db.run_times[task] = kept
         return gone
 
-    async def deadlines(
-        self, state: str | None, name: str | None, limit: int
-    ) -> list[DeadlineView]:
-        rows = [
-            row
-            for row in self.db.deadlines.values()
-            if state in (None, row.state) and name in (None, row.name)
-        ]
-        far = datetime.max.replace(tzinfo=UTC)
-        rows.sort(key=lambda row: (row.due_at or far, row.id, row.level))
-        rows.sort(key=lambda row: row.closed_at or far, reverse=True)
-        return [_listed(row) for row in rows[:limit]]
-
-    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
-        db = self.db
-        since = db.at(now) - timedelta(days=days)
-        living = [row.identity for row in db.nodes.values() if row.identity.executes]
-        known = {task for identity in living for task in identity.tasks}
-        found: list[UnhandledBreach] = []
-        for row in db.deadlines.values():
-            if row.state != "breached" or row.closed_at is None or row.closed_at <= since:
-                continue
-            assert row.callback_job is not None
-            job, done = db.jobs.get(row.callback_job), db.done.get(row.callback_job)
-            why = None
-            if job and job.node is None and needs(job.task, job.version) not in known:
-                why = "unknown"
-            elif done and done.state in ("discarded", "quarantined"):
-                why = done.state
-            if why:
-                task = row.callback["task"]
-                found.append(
-                    UnhandledBreach(row.id, row.level, row.name, task, row.callback_job, why)
-                )
-        return found[:limit]
-
 
 def _due(row: DeadlineRow) -> datetime:
     assert row.due_at is not None
@@ -196,26 +160,4 @@ def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
         run_at=moment,
         created_at=moment,
         unique_key=key,
-    )
-
-
-def _listed(row: DeadlineRow) -> DeadlineView:
-    judged = row.state in ("met", "breached") and row.closed_at is not None
-    late = (row.closed_at - _due(row)).total_seconds() if judged and row.closed_at else None
-    return DeadlineView(
-        id=row.id,
-        level=row.level,
-        name=row.name,
-        state=row.state,
-        due_at=row.due_at,
-        closed_at=row.closed_at,
-        late_seconds=late,
-        job_id=row.id if row.of_job else None,
-        schedule=row.schedule,
-        since=row.since,
-        until=row.until,
-        job_state=row.job_state,
-        on_breach=row.callback["task"],
-        callback_job=row.callback_job,
-        key=f"{row.id}:{row.level}",
     )

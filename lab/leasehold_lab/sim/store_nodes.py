@@ -10,7 +10,6 @@ from uuid import UUID
 from leasehold.errors import QueryFailed
 from leasehold.model.lease import Seen
 from leasehold.ports import (
-    DeathView,
     Heartbeat,
     LockSeen,
     NodeIdentity,
@@ -166,28 +165,6 @@ class SimNodes(NodeStore):
         waiting = [(n, d) for n, d in self.db.deaths.items() if not d.settled]
         waiting.sort(key=lambda pair: (pair[1].died_at, pair[0]))
         return [(node, death.worker_id) for node, death in waiting[skip : skip + limit]]
-
-    async def died(self, seconds: float, limit: int, now: Now) -> list[DeathView]:
-        db = self.db
-        since = db.at(now) - timedelta(seconds=seconds)
-        unseen = [(node, d) for node, d in db.deaths.items() if d.how == "died" and not d.seen_at]
-        unseen.sort(key=lambda pair: pair[0])
-        unseen.sort(key=lambda pair: pair[1].died_at, reverse=True)
-        return [
-            DeathView(
-                node=node,
-                worker_id=d.worker_id,
-                app=d.app,
-                died_at=d.died_at,
-                rescued=sum(
-                    a.node == node and a.outcome == "crashed"
-                    and timedelta(0) <= a.ended_at - d.died_at < timedelta(minutes=1)
-                    for a in db.attempts.values()
-                ),
-            )
-            for node, d in unseen
-            if d.died_at > since
-        ][:limit]  # fmt: skip
 
     async def seen(self, worker_id: str | None, now: Now) -> int:
         unseen = [d for d in self.db.deaths.values() if d.how == "died" and not d.seen_at]

@@ -1,38 +1,96 @@
-"""Store operations for events, housekeeping and operators, in memory."""
+"""Store operations with which people act, and housekeeping, in memory."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
-from leasehold.model.job import needs
-from leasehold.ports import (
-    EventView,
-    FailingSchedule,
-    LeaderView,
-    NodeView,
-    Now,
-    OperatorStore,
-    ScheduleLag,
-    Summary,
-    TaskFailures,
-    TermView,
-    TickView,
-    TransactionView,
-)
+from leasehold.errors import Conflict
+from leasehold.model.history import class_of
+from leasehold.ports import EventView, Now, OperatorStore
 from leasehold_lab.sim.enqueue import LATE
-from leasehold_lab.sim.rows import UNKNOWN, NodeRow, SimDatabase, TickRow
+from leasehold_lab.sim.rows import DoneRow, SimDatabase, StackRow, TickRow
+from leasehold_lab.sim.store_control import ControlOperations
+from leasehold_lab.sim.store_schedules import insert_scheduled
 
+_FAILED = ("retryable", "crashed", "requeued", "discarded")
+_MINUTE = timedelta(minutes=1)
+_NAME_KEPT = timedelta(days=30)
 K = TypeVar("K")
-_CAP, _NAMES_CAP = 10_000, 1000
-_ENDED = ("completed", "cancelled", "discarded", "quarantined")
-_FAILED = {"discarded": "discarded", "retryable": "failed"}
+Key = tuple[datetime, str, str]
 
 
-class SimOperators(OperatorStore):
+class SimOperators(ControlOperations, OperatorStore):
     db: SimDatabase
+
+    async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
+        db, given_up = self.db, set[UUID]()
+        for job in jobs:
+            row, done = db.jobs.get(job), db.done.get(job)
+            if row is not None and row.node is None and job not in db.locked:
+                db.finish(row, "discarded", db.at(now), error=reason)
+                given_up.add(job)
+            elif done is not None and done.state == "quarantined":
+                done.state = "discarded"
+                done.last_error = "; ".join(filter(None, (done.last_error, reason)))
+                given_up.add(job)
+        return given_up
+
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.cancel(job, reason, now))
+
+    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.retry(job, now))
+
+    async def _each(
+        self, jobs: Sequence[UUID], act: Callable[[UUID], Awaitable[str | None]]
+    ) -> dict[UUID, str]:
+        found = {}
+        for job in jobs:
+            try:
+                found[job] = await act(job)
+            except Conflict:
+                found[job] = "locked"
+        return {job: where for job, where in found.items() if where}
+
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        row = self.db.jobs.get(job)
+        if row is None or row.node is None or row.claim_token is None:
+            return False
+        self.db.stacks[job] = StackRow(request, row.node, row.claim_token, self.db.at(now))
+        self.db.signals[row.node, request, "stack"] = row.claim_token
+        self.db.notify(f"c:{row.node}")
+        return True
+
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        for row in self.db.stacks.values():
+            if (row.request, row.node) == (request, node):
+                row.answered_at, row.says = self.db.at(now), says
+                return True
+        return False
+
+    async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
+        db, row = self.db, self.db.schedules.get((app, name))
+        if row is None:
+            return False
+        moment = db.at(now)
+        if job not in db.jobs:
+            made = insert_scheduled(db, row, job, moment)
+            db.wake([made.queue])
+            at = moment.replace(microsecond=moment.microsecond // 1000 * 1000 + 1)
+            db.ticks.setdefault((app, name, at), TickRow(None, "manual", job, None, moment))
+        return True
+
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        names, moment = self.db.lock_names, self.db.at(now)
+        noted, _ = names.get((kind, key), (name, moment))
+        for other, (_, used_at) in list(names.items()):
+            if moment - used_at > _NAME_KEPT and other != (kind, key):
+                del names[other]
+        names[kind, key] = (noted, moment)
+        return noted
 
     async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
         moment = self.db.at(now)
@@ -93,204 +151,33 @@ class SimOperators(OperatorStore):
         )
         return len(gone) + sum(removed)
 
-    async def summary(self, now: Now) -> Summary:
-        jobs = self.db.jobs.values()
-        waiting = [row for row in jobs if not row.ready]
-        unknown = [row for row in waiting if row.held_because in UNKNOWN]
-        available = [row for row in jobs if row.ready and row.node is None][:_CAP]
-        bad = [d for d in self.db.done.values() if d.state == "quarantined"]
-        oldest: dict[str, float] = {}
-        for row in available:
-            waited = (self.db.at(now) - row.run_at).total_seconds()
-            oldest[row.queue] = max(waited, oldest.get(row.queue, waited))
-        return Summary(
-            ready=min(len(jobs) - len(waiting), _CAP),
-            waiting=min(len(waiting), _CAP),
-            unknown=min(len(unknown), _CAP),
-            quarantined=min(len(bad), _CAP),
-            unknown_tasks=sorted({needs(row.task, row.version) for row in unknown[:_NAMES_CAP]}),
-            oldest=oldest,
-        )
+    async def roll_up(self, since: datetime | None, now: Now) -> datetime:
+        db = self.db
+        moment = db.at(now)
+        newest = max((key[0] for key in db.history), default=None)
+        start = since or newest or moment - timedelta(hours=1)
+        low = max(_minute(start - _MINUTE), _minute(moment) - timedelta(days=1))
+        high = min(_minute(moment - timedelta(seconds=10)), low + 6 * _MINUTE)
+        if since and high <= since:
+            return max(high, low)
+        counted: dict[Key, dict[str, Any]] = {}
+        for done in db.done.values():
+            if low <= done.finished_at < high:
+                key = (_minute(done.finished_at), done.job.queue, done.job.task)
+                _count(counted.setdefault(key, _nothing()), done)
+        for (job, _), tried in db.attempts.items():
+            of = db.jobs.get(job) or (db.done[job].job if job in db.done else None)
+            if of and low <= tried.ended_at < high and tried.outcome in _FAILED:
+                key = (_minute(tried.ended_at), of.queue, of.task)
+                counted.setdefault(key, _nothing())["failed"] += 1
+        db.history.update(counted)
+        return max(high, low)
 
-    async def failures(
-        self, outcome: str, seconds: float, now: Now, limit: int = 2000
-    ) -> list[TaskFailures]:
-        db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
-        found: dict[str, dict[str, Any]] = {}
-        tries = sorted(db.attempts.items(), key=lambda item: item[1].ended_at, reverse=True)
-        for (job, _), tried in tries:
-            done = db.done.get(job)
-            row = db.jobs.get(job) or (done.job if done else None)
-            if row is None or tried.ended_at <= since or tried.outcome != outcome:
-                continue
-            counts = {"task": row.task, "discarded": 0, "failed": 0, "error": tried.error}
-            counts = found.setdefault(row.task, counts)
-            if tried.outcome == "retryable" or (done and done.state == "discarded"):
-                counts[_FAILED[tried.outcome]] += 1
-        for task, counts in found.items():
-            minutes = [m for (at, _, name), m in db.history.items() if name == task and at >= since]
-            counts["finished"] = sum(m[state] for m in minutes for state in _ENDED)
-            newest = max((at for at, _, _ in db.history), default=since)
-            counts["counted_until"] = max(since, newest + timedelta(minutes=1))
-        rows = [TaskFailures(**counts) for counts in found.values()]
-        return sorted(rows, key=lambda row: (-row.discarded, -row.failed, row.task))
-
-    async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
-        ended = [d.job.task for d in self.db.done.values() if d.finished_at >= since]
-        return {task: ended.count(task) for task in ended}
-
-    async def schedule_lags(self, limit: int, now: Now) -> list[ScheduleLag]:
-        at = self.db.at(now)
-
-        def past(moment: datetime | None, since: datetime) -> float:
-            return max(0.0, (moment - since).total_seconds()) if moment else 0.0
-
-        rows = [
-            ScheduleLag(app, name, row.paused, late, past(row.high_water, at))
-            for (app, name), row in self.db.schedules.items()
-            for late in [0.0 if row.paused or not row.next_at else past(at, row.next_at)]
-        ]
-        rows.sort(key=lambda row: (-row.late_seconds, -row.ahead_seconds, not row.paused, row[:2]))
-        return rows[:limit]
-
-    async def failing_schedules(
-        self, seconds: float, limit: int, now: Now
-    ) -> list[FailingSchedule]:
-        db, since = self.db, self.db.at(now) - timedelta(seconds=seconds)
-        found: list[FailingSchedule] = []
-        bad = {
-            done.job.schedule
-            for state in ("discarded", "quarantined")
-            for done in sorted(
-                (d for d in db.done.values() if d.state == state), key=lambda d: d.job.id
-            )[-limit:]
-        }
-        for (app, name), schedule in sorted(db.schedules.items()):
-            if schedule.paused or name not in bad:
-                continue
-            ticks = [t for (a, s, _), t in sorted(db.ticks.items()) if (a, s) == (app, name)]
-            jobs = [db.done[t.job] for t in ticks[-5:] if t.job in db.done]
-            newest = max(jobs, key=lambda d: d.finished_at, default=None)
-            works = any(d.state == "completed" and d.finished_at > since for d in jobs)
-            if newest and newest.state in ("discarded", "quarantined") and not works:
-                found.append(
-                    FailingSchedule(
-                        app=app,
-                        name=name,
-                        task_name=schedule.task_name,
-                        job_id=newest.job.id,
-                        state=newest.state,
-                        finished_at=newest.finished_at,
-                        error=newest.last_error,
-                    )
-                )
-        return found
-
-    async def nodes(self, limit: int) -> list[NodeView]:
-        rows = sorted(self.db.nodes.values(), key=lambda row: row.started_at)
-        return [self._node(row) for row in rows[:limit]]
-
-    def _node(self, row: NodeRow) -> NodeView:
-        me = row.identity
-        return NodeView(
-            worker_id=me.worker_id,
-            id=me.id,
-            app=me.app,
-            release=me.release,
-            version=me.version,
-            executes=me.executes and not row.halted,
-            queues=me.queues,
-            tasks=list(me.tasks),
-            started_at=row.started_at,
-            heartbeat=row.renewed_at,
-            age_seconds=self._age(row.renewed_at),
-            lease_seconds=row.lease_seconds,
-            info=row.info,
-            halted=row.halted,
-        )
-
-    def _age(self, moment: datetime) -> float:
-        return (self.db.clock() - moment).total_seconds()
-
-    async def leaders(self, limit: int) -> list[LeaderView]:
-        return [
-            LeaderView(
-                name=name,
-                holder=self.db.worker_id(row.node),
-                term=row.token,
-                heartbeat=row.renewed_at,
-                age_seconds=self._age(row.renewed_at) if row.renewed_at else None,
-                lease_seconds=row.lease_seconds,
-                acquired_at=row.acquired_at,
-                node=row.node,
-            )
-            for name, row in sorted(self.db.leaders.items())[:limit]
-            if not name.startswith("lock:")
-        ]
-
-    async def terms(self, name: str | None, limit: int) -> list[TermView]:
-        rows = [row for row in self.db.terms.values() if name is None or row.name == name]
-        rows.sort(key=lambda row: row.acquired_at, reverse=True)
-        return [TermView(r.name, r.token, r.worker_id, r.acquired_at) for r in rows[:limit]]
-
-    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
-        keys = [key for key in self.db.ticks if schedule is None or key[1] == schedule]
-        keys.sort(key=lambda key: key[2], reverse=True)
-        return [self._tick(key, self.db.at(now)) for key in keys[:limit]]
-
-    def _tick(self, key: tuple[str, str, datetime], now: datetime) -> TickView:
-        app, schedule, fire_at = key
-        row = self.db.ticks[key]
-        outcome, started, ended = self._outcome(row, now)
-        return TickView(
-            app=app,
-            schedule=schedule,
-            fire_at=fire_at,
-            until=row.until,
-            state=row.state,
-            job_id=row.job,
-            term=row.term,
-            decided_at=row.decided_at,
-            lateness_seconds=(row.decided_at - fire_at).total_seconds(),
-            outcome=outcome,
-            ran_seconds=(ended - started).total_seconds() if started and ended else None,
-        )
-
-    def _outcome(
-        self, tick: TickRow, now: datetime
-    ) -> tuple[str, datetime | None, datetime | None]:
-        if tick.job is None:
-            return tick.state, None, None
-        if job := self.db.jobs.get(tick.job):
-            if job.node is None:
-                return "waiting", None, None
-            return "running", job.started_at or job.claimed_at, now
-        if done := self.db.done.get(tick.job):
-            return done.state, done.started_at, done.finished_at
-        return "unknown", None, None
-
-    async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]:
-        found = [
-            event
-            for event in reversed(self.db.events)
-            if (kind is None or event.kind == kind) and (after is None or event.id > after)
-        ]
-        return found[:limit]
-
-    async def lately(
-        self, kinds: Sequence[str], seconds: float, limit: int, now: Now
-    ) -> list[EventView]:
-        since = self.db.at(now) - timedelta(seconds=seconds)
-        found = [e for e in self.db.events if e.kind in kinds and e.at > since]
-        newest = sorted(found, key=lambda e: (e.at, e.id), reverse=True)
-        places: Counter[str] = Counter()
-        return [e for e in newest if places.update([e.kind]) or places[e.kind] <= limit]
-
-    async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
-        return []  # transactions end at once
-
-    async def check_schema(self) -> None:
-        """There is only one version."""
+    async def fold_counts(self, limit: int) -> int:
+        """Only the tallies of events are kept here: one per batch and kind."""
+        folded = min(self.db.tallies, limit)
+        self.db.tallies -= folded
+        return folded
 
 
 def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:
@@ -301,3 +188,23 @@ def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:
 
 def _day(moment: datetime) -> date:
     return moment.astimezone(UTC).date()
+
+
+def _minute(moment: datetime) -> datetime:
+    return moment.replace(second=0, microsecond=0)
+
+
+def _nothing() -> dict[str, Any]:
+    states = ("completed", "cancelled", "discarded", "quarantined", "failed")
+    return {**dict.fromkeys(states, 0), "wait": {}, "run": {}}
+
+
+def _count(row: dict[str, Any], done: DoneRow) -> None:
+    row[done.state] += 1
+    if done.started_at is None:
+        return
+    waited = max((done.started_at - done.job.run_at).total_seconds(), 0.0)
+    ran = (done.finished_at - done.started_at).total_seconds()
+    for name, seconds in (("wait", waited), ("run", ran)):
+        number = str(class_of(seconds))
+        row[name][number] = row[name].get(number, 0) + 1

@@ -19,7 +19,6 @@ from leasehold.ports import (
     Now,
     ScheduleDefinition,
     ScheduleStore,
-    StoredSchedule,
     Synced,
     Term,
     TickDecision,
@@ -187,36 +186,6 @@ class SimSchedules(ScheduleStore):
         db.schedules[app, given.name].in_code = False
         db.notify(f"s:{app}")
         return True
-
-    async def schedules(
-        self,
-        limit: int,
-        *,
-        app: str | None = None,
-        name: str | None = None,
-        prefix: str = "",
-        after: str = "",
-        after_app: str = "",
-        longest: int | None = None,
-    ) -> list[StoredSchedule]:
-        found = [
-            row
-            for key, row in sorted(self.db.schedules.items())
-            if key > (after_app, after) and app in (None, row.app)
-            if name in (None, row.name) and row.name.startswith(prefix)
-        ]
-        return [self._stored(row, longest) for row in found[:limit]]
-
-    def _stored(self, row: ScheduleRow, longest: int | None) -> StoredSchedule:
-        key, job = (row.app, row.name), row.job
-        last_at = max((at for *of, at in self.db.ticks if (*of,) == key), default=None)
-        last = self.db.ticks[*key, last_at].state if last_at else None
-        if longest is not None and len(json.dumps(job.get("payload"))) > longest:
-            job = {option: given for option, given in job.items() if option != "payload"}
-        return StoredSchedule(
-            *key, row.described, row.task_name, row.missed, row.paused, row.next_at, last_at, last,
-            row.release, row.high_water, row.in_code, row.spec, job, row.grace_seconds,
-        )  # fmt: skip
 
     async def delete_schedule(self, app: str, name: str, in_code: bool = False) -> bool:
         row = self.db.schedules.get((app, name))

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from leasehold.ports import NodeIdentity, Term
 
-_UNTOLD = {"record", "database_now", "due_schedules", "next_schedule", "observe_minutes"}
+_UNTOLD = {"record", "database_now", "due_schedules", "next_schedule"}
 _WIDEST = 160
 
 

@@ -146,7 +146,7 @@ class Workload:
         env = SimEnv(SimClock(self._loop, 1.0, 0.0), rng, "client", 1)
         store = FaultyStore.over(link, 2.0)
         no: Any = None
-        client = Client(store, env, self._settings, no, no)
+        client = Client(store, no, env, self._settings, no, no)
         while self._loop.time() < until:
             await asyncio.sleep(rng.random() * 1.2)
             with suppress(Unavailable, LostLease, *self._gone):

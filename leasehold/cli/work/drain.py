@@ -22,15 +22,15 @@ def run_drain(target: str, options: dict[str, Any]) -> int:
 async def _drain(app: App) -> int:
     settings = app.settings
     try:
-        store = await app.store()
-        asked = dict(await store.drain(settings.name))
+        asked = dict(await (await app.store()).drain(settings.name))
+        reports = await app.reports()
         click.echo(f"Asked {counted(len(asked), 'worker')} of {settings.name} to drain.")
         # time for a heartbeat to deliver the request, for the jobs, and for a dead worker's lease
         left = settings.grace + 2 * settings.recover_within
         while asked and left > 0:
             await asyncio.sleep(Tuning.drain_look_seconds)
             left -= Tuning.drain_look_seconds
-            here = {node.id for node in await store.nodes(10_000)}
+            here = {node.id for node in await reports.nodes(10_000)}
             for node in [node for node in asked if node not in here]:
                 click.echo(f"{asked.pop(node)} has stopped.")
     finally:

@@ -39,7 +39,7 @@ TCP = {
 _STRONG = ("on", "remote_apply")
 _LOOKS_ANEW = ("read committed", "read uncommitted")  # the same in PostgreSQL
 
-_STEADY = ("guard", "lease", "work", "user", "web")
+_STEADY = ("guard", "lease", "work", "user", "people")
 """Roles that repeat the same statements, each of which has an index."""
 _GENERIC = ("guard",)
 """Roles whose statements need the same plan whatever their values are, and call no functions whose

@@ -23,6 +23,7 @@ from leasehold.pg.connection.connect import connect, read_iso
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.fast.link import Link
 from leasehold.pg.connection.faults import translate
+from leasehold.pg.connection.pool import Pool
 from leasehold.pg.connection.session import connect_options
 from leasehold.pg.schema import migrate
 from leasehold.pg.schema.roles import ADMIN, ROLES, rights
@@ -188,13 +189,14 @@ class _Examiner:
         self._found.differences = await migrate.verify(self._settings)
 
     async def _tables(self) -> None:
-        reports = PgReports(self._settings, connections=1)
+        pool = Pool(self._settings, "doctor", 1)
+        reports = PgReports(pool)
         try:
             self._found.tables = await reports.tables()
-            self._found.transactions = await reports.store.transactions(_PINS)
-            self._found.nodes = await reports.store.nodes(1000)
+            self._found.transactions = await reports.transactions(_PINS)
+            self._found.nodes = await reports.nodes(1000)
         finally:
-            await reports.close()
+            await pool.close()
 
     async def _nodes(self) -> None:
         self._found.connections = dict(await self._ask("doctor/connections", {}))

@@ -1,33 +1,48 @@
-"""Reports on PostgreSQL: read-only, in bounded statements, over their own connections."""
+"""Reports on PostgreSQL: read-only, in bounded statements."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
 
-from leasehold.config import ON_DEMAND_SECONDS, Settings
+from leasehold.errors import Unavailable
 from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobRecord
+from leasehold.pg.connection.pool import Pool, check_numbers
+from leasehold.pg.connection.session import SCHEMA_NUMBERS
 from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.listing import Listing
-from leasehold.pg.stores.store import PgStore
 from leasehold.ports import EventView, JobPage, Reports
 from leasehold.tuning import Tuning
 
 
 class PgReports(PgOperations, Reports):
-    """Belongs to one event loop. Uses at most ``connections``, which ``store`` shares."""
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._listing = Listing(pool)
 
-    def __init__(self, settings: Settings, connections: int = 2) -> None:
-        limited = replace(
-            settings, call_timeout=min(settings.call_timeout, Tuning.page_call_seconds)
-        )
-        self.store = PgStore(limited, "web", connections, ON_DEMAND_SECONDS)
-        self._pool = self.store.pool
-        self._listing = Listing(self._pool)
+    async def check_schema(self) -> None:
+        number, min_known = (await self._pool.fetch(SCHEMA_NUMBERS, {}))[0]
+        check_numbers(number, min_known)
 
-    async def close(self) -> None:
-        await self.store.close()
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
+        after: str | None = None
+        allowed, began = self._pool.call_timeout, self._pool.now()
+        while len(found) < limit:
+            ids, after = await self._listing.step(wanted, after, limit - len(found))
+            found.update(dict.fromkeys(ids))
+            if after is None:
+                break
+            if self._pool.now() - began > allowed:
+                raise Unavailable(
+                    f"the list was not complete after {allowed:g} s",
+                    do="Narrow it, for example by a state, or raise LEASEHOLD_CALL_TIMEOUT",
+                )
+        rows = await self._pool.fetch("job/records", {"ids": list(found)})
+        by_id = {row[0]: JobRecord(*row) for row in rows}
+        # a job may have gone on since its id was found
+        records = [by_id[i] for i in found if i in by_id]
+        return [job for job in records if wanted.state in (None, job.state)]
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
         ids, more, looked = await self._listing.page(wanted, after, limit)
@@ -40,7 +55,7 @@ class PgReports(PgOperations, Reports):
     ) -> tuple[list[UUID], str | None]:
         return await self._listing.step(wanted, after, most)
 
-    async def events(
+    async def event_page(
         self, kind: str | None, level: str | None, before: int | None, limit: int
     ) -> tuple[list[EventView], int | None]:
         scan = Tuning.page_event_rows if kind or level else limit + 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from leasehold.config import Settings
 from leasehold.errors import Conflict
-from leasehold.pg.connection.pool import Pool, check_numbers
-from leasehold.pg.connection.session import SCHEMA_NUMBERS
+from leasehold.pg.connection.pool import Pool
 from leasehold.pg.stores.execution import PgOperations
 from leasehold.pg.stores.store_jobs import PgJobs
 from leasehold.ports import Now, Store
@@ -29,10 +28,6 @@ class PgStore(PgOperations, PgJobs, Store):
     @property
     def statements(self) -> int:
         return self._pool.statements
-
-    async def check_schema(self) -> None:
-        number, min_known = (await self._pool.fetch(SCHEMA_NUMBERS, {}))[0]
-        check_numbers(number, min_known)
 
     async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
         params = {"kind": kind, "key": key, "name": name, "now": now}

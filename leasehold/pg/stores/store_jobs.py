@@ -10,17 +10,15 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from leasehold.errors import Conflict, LeaseholdError, PermissionDenied, Unavailable
+from leasehold.errors import Conflict, LeaseholdError, PermissionDenied
 from leasehold.model.begins import Begins, Range
-from leasehold.model.filter import JobFilter
 from leasehold.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
 from leasehold.model.states import State
 from leasehold.pg.connection.encodings import fetch_told
 from leasehold.pg.connection.fast.copying import NULL, field, text
 from leasehold.pg.connection.fast.exchange import Row
 from leasehold.pg.connection.pool import Pool
-from leasehold.pg.stores.listing import Listing
-from leasehold.ports import Acked, AckItem, DashboardStore, JobStore, Now
+from leasehold.ports import Acked, AckItem, JobStore, Now, OperatorStore
 from leasehold.tuning import Tuning
 
 _RANGE = [f"range_{name}" for name in Range._fields]
@@ -53,7 +51,7 @@ def claim_params(
     }
 
 
-class PgJobs(JobStore, DashboardStore):
+class PgJobs(JobStore, OperatorStore):
     _pool: Pool
     _may_insert = True
     """False if the login may only call leasehold.enqueue, not write the table itself."""
@@ -176,27 +174,6 @@ class PgJobs(JobStore, DashboardStore):
             if rows:
                 return JobRecord(*rows[0])
         return None
-
-    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
-        after: str | None = None
-        now, allowed = asyncio.get_running_loop().time, self._pool.call_timeout
-        began = now()
-        while len(found) < limit:
-            ids, after = await Listing(self._pool).step(wanted, after, limit - len(found))
-            found.update(dict.fromkeys(ids))
-            if after is None:
-                break
-            if now() - began > allowed:
-                raise Unavailable(
-                    f"the list was not complete after {allowed:g} s",
-                    do="Narrow it, for example by a state, or raise LEASEHOLD_CALL_TIMEOUT",
-                )
-        rows = await self._pool.fetch("job/records", {"ids": list(found)})
-        by_id = {row[0]: JobRecord(*row) for row in rows}
-        # a job may have gone on since its id was found
-        records = [by_id[i] for i in found if i in by_id]
-        return [job for job in records if wanted.state in (None, job.state)]
 
 
 async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> str | None:

@@ -58,7 +58,6 @@ async def test_a_quarantined_job_can_be_discarded_and_retried(world: World):
     assert record.state == "discarded" and "worker died" in (record.last_error or "")
     assert (record.last_error or "").endswith("; why")
     assert await world.state(jobs[1]) == "available"
-    assert (await world.a.store.summary(world.now)).quarantined == 0
 
 
 async def test_many_are_cancelled_and_running_ones_are_asked(world: World):
@@ -97,7 +96,7 @@ async def test_the_attempts_of_a_job_are_kept(world: World):
     await world.b.store.retry(claimed.id, world.now)
     [again] = await world.b.claim()
     await world.b.ack(again)
-    [attempt] = await world.a.store.attempts(claimed.id, 10)
+    [attempt] = await world.reports.attempts(claimed.id, 10)
     assert attempt.attempt == 1 and attempt.token == claimed.claim_token
     assert (attempt.outcome, attempt.error) == ("retryable", "no")
     assert attempt.worker_id == world.a.identity.worker_id
@@ -112,10 +111,10 @@ async def test_a_schedule_runs_now_beside_its_ticks(world: World):
     assert await store.run_schedule("default", "tick", job, world.now), "again: the same job"
     record = await world.get(job)
     assert (record.task_name, record.state, record.scheduled_for) == ("t", "available", world.now)
-    assert [r.id for r in await store.jobs(JobFilter(), 10)] == [job]
-    [tick] = await store.ticks("tick", 10)
+    assert [r.id for r in await world.reports.jobs(JobFilter(), 10)] == [job]
+    [tick] = await world.reports.ticks("tick", 10)
     assert (tick.state, tick.job_id, tick.outcome) == ("manual", job, "waiting")
-    assert (await store.schedules(10))[0].high_water is None
+    assert (await world.reports.schedules(10))[0].high_water is None
     assert not await store.run_schedule("default", "other", IDS.new(), world.now)
 
 
@@ -124,7 +123,7 @@ async def test_a_schedule_is_removed(world: World):
     await store.sync_schedules("default", "r1", [planned()], world.now)
     assert not await store.delete_schedule("other", "tick", in_code=True)
     assert await store.delete_schedule("default", "tick", in_code=True)
-    assert await store.schedules(10) == []
+    assert await world.reports.schedules(10) == []
     assert not await store.delete_schedule("default", "tick", in_code=True)
 
 
@@ -136,14 +135,15 @@ async def test_history_counts_what_finished_in_each_minute(world: World):
     await world.a.ack(second, Decision(State.DISCARDED, error="no"))
     await world.a.ack(third, RETRY)
     assert await store.roll_up(at(0), at(69)) == at(0), "the minute may still get rows"
-    assert await store.history(at(-600), None, 10) == []
+    assert await world.reports.history(at(-600), None, 10) == []
     assert await store.roll_up(at(0), at(71)) == at(60)
-    [row] = await store.history(at(-600), None, 10)
+    [row] = await world.reports.history(at(-600), None, 10)
     assert (row.at, row.queue, row.task_name) == (at(0), "default", "t")
     assert (row.completed, row.discarded, row.failed, row.cancelled) == (1, 1, 2, 0)
     assert row.wait == {"42": 2}, "2.5 s from due to started"
     assert row.run == {"34": 2}, "half a second"
-    assert await store.history(at(-600), "other", 10) == await store.history(at(1), None, 10) == []
+    for since, queue in ((-600, "other"), (1, None)):
+        assert await world.reports.history(at(since), queue, 10) == []
 
 
 async def test_history_gives_each_run_the_same_class_as_the_model_also_at_the_bounds(world: World):
@@ -155,7 +155,7 @@ async def test_history_gives_each_run_the_same_class_as_the_model_also_at_the_bo
     ]
     await world.a.store.ack(world.a.id, items, world.now)
     await world.a.store.roll_up(at(0), at(75))
-    [row] = await world.a.store.history(at(-600), None, 10)
+    [row] = await world.reports.history(at(-600), None, 10)
     assert row.run == {str(k): n for k, n in Counter(class_of(s) for s in ran).items()}
 
 
@@ -163,7 +163,7 @@ async def test_history_counts_no_wait_of_a_job_that_never_started(world: World):
     [job] = await world.enqueue()
     await world.a.store.cancel(job, "not wanted", world.now)
     await world.a.store.roll_up(at(0), at(75))
-    [row] = await world.a.store.history(at(-600), None, 10)
+    [row] = await world.reports.history(at(-600), None, 10)
     assert (row.cancelled, row.wait, row.run) == (1, {}, {})
 
 
@@ -172,14 +172,14 @@ async def test_history_counted_again_is_the_same_and_takes_in_what_came_late(wor
     first, second = [await world.claimed() for _ in range(2)]
     await world.a.ack(first)
     await store.roll_up(at(0), at(75))
-    before = await store.history(at(-600), None, 10)
+    before = await world.reports.history(at(-600), None, 10)
     assert await store.roll_up(at(60), at(80)) == at(60)
-    assert await store.history(at(-600), None, 10) == before
+    assert await world.reports.history(at(-600), None, 10) == before
     await world.a.ack(second)
     assert await store.roll_up(at(60), at(129)) == at(60), "no other minute has ended"
-    assert await store.history(at(-600), None, 10) == before
+    assert await world.reports.history(at(-600), None, 10) == before
     assert await store.roll_up(at(60), at(131)) == at(120)
-    [row] = await store.history(at(-600), None, 10)
+    [row] = await world.reports.history(at(-600), None, 10)
     assert row.completed == 2
 
 
@@ -194,9 +194,9 @@ async def test_old_history_goes(world: World):
     await world.a.ack(await world.claimed())
     await store.roll_up(at(0), at(75))
     await store.prune(DAYS, 100, at(13 * 86400))
-    assert len(await store.history(at(-600), None, 10)) == 1
+    assert len(await world.reports.history(at(-600), None, 10)) == 1
     await store.prune(DAYS, 100, at(15 * 86400))
-    assert await store.history(at(-600), None, 10) == []
+    assert await world.reports.history(at(-600), None, 10) == []
 
 
 # -- the stack of a running job --------------------------------------------------------------------
@@ -207,7 +207,7 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
     assert not await store.ask_stack(uuid4(), ids[0], world.now)
     [job] = await world.a.claim()
     assert await world.b.store.ask_stack(job.id, ids[0], world.now)
-    assert (found := await store.stack(job.id)) and found.says is None
+    assert (found := await world.reports.stack(job.id)) and found.says is None
     [signal] = (await world.a.beat()).signals
     assert (signal.job, signal.token, signal.kind) == (ids[0], job.claim_token, "stack")
     assert not (await world.a.beat(heard=[signal])).signals
@@ -216,15 +216,15 @@ async def test_a_stack_is_asked_for_answered_once_and_kept_for_an_hour(world: Wo
     assert not await store.answer_stack(world.a.id, ids[0], "old", world.now)
     assert not await store.answer_stack(world.b.id, ids[1], "a stranger's", world.now)
     assert await store.answer_stack(world.a.id, ids[1], "File x", world.now)
-    found = await world.b.store.stack(job.id) or {}
+    found = await world.reports.stack(job.id) or {}
     assert (found.says, found.request) == ("File x", ids[1])
     assert found.claim_token == job.claim_token and found.answered_at == world.now
 
     days = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}
     await store.prune(days, 100, world.now + timedelta(minutes=59))
-    assert await store.stack(job.id)
+    assert await world.reports.stack(job.id)
     await store.prune(days, 100, world.now + timedelta(minutes=61))
-    assert await store.stack(job.id) is None
+    assert await world.reports.stack(job.id) is None
 
 
 ids = [uuid4() for _ in range(2)]
@@ -236,5 +236,5 @@ async def test_of_a_long_history_the_newest_minutes_are_told(world: World):
         world.now = at(minute)
         await world.a.ack(await world.claimed(task="send"))
     await store.roll_up(at(0), at(240))
-    times = [row.at for row in await store.history(at(-600), None, 2)]
+    times = [row.at for row in await world.reports.history(at(-600), None, 2)]
     assert times == [at(60), at(120)]
