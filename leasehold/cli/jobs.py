@@ -56,7 +56,11 @@ def jobs(limit: int, **options: Any) -> None:
     ID is a job's id, or at least 8 digits of its beginning that only
     this job has. Ids begin with the time: the first 8 digits stand for about a minute.
     """
-    if click.get_current_context().invoked_subcommand:
+    if subcommand := click.get_current_context().invoked_subcommand:
+        if before := [f"--{name}" for name in SIMPLE if options[name] is not None]:
+            raise click.UsageError(
+                f"{before[0]} filters the list only. After {subcommand}, use --where FILTER."
+            )
         return
     wanted = {name: options[name] for name in SIMPLE}
     found = ask(lambda app: app.jobs(limit=limit, **wanted))
@@ -130,9 +134,8 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
     if _many("discard", job_id, where, yes, "discarded", reason):
         return
     found = _on_one(job_id, lambda acting, job: acting.discard(job, reason))
-    state = found[1]
-    why = "is running: cancel it instead" if state == "running" else f"is already {state}"
-    _say(found, {"given up": "was discarded"}, why)
+    why = "is running: cancel it instead" if found[1] == "running" else "has already finished"
+    _say(found, dict.fromkeys(("waiting", "quarantined"), "was discarded"), why)
 
 
 @jobs.command("stack")
@@ -202,7 +205,12 @@ def _many(
             click.echo("No matching jobs.")
             return True
         click.confirm(f"{verb.capitalize()} {number}?", abort=True)
-    count, locked = act(lambda acting: acting.bulk(verb, wanted, words, reason))
-    rest = " Transactions hold other matching jobs: repeat the command." if locked else ""
-    click.echo(f"{counted(count, 'job')} {told}.{rest}")
+    done = act(lambda acting: acting.bulk(verb, wanted, words, reason))
+    click.echo(f"{counted(done.changed, 'job')} {told}.")
+    if done.held:
+        from leasehold.watch.operator import left_by  # imported late: --help must be quick
+
+        again = "" if wanted.state == "completed" else " Repeat the command for the rest."
+        click.echo(f"leasehold: {left_by(done)}{again}", err=True)
+        end_badly()
     return True

@@ -167,4 +167,8 @@ class JobStore(Operations):
         """Return ``waiting`` or ``finished`` (now available), ``running`` (as is), None:
         unknown."""
 
+    async def discard(self, job: UUID, reason: str, now: Now) -> str | None:
+        """Return ``waiting`` or ``quarantined`` (now discarded), ``running`` or ``finished`` (as
+        is), None: unknown."""
+
     async def get(self, job: UUID) -> JobRecord | None: ...

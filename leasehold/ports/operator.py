@@ -13,9 +13,10 @@ from leasehold.ports.operation import Now, Operations, operation, value
 class OperatorStore(Operations):
     """Each act names at most one batch of ids."""
 
-    @operation("job/discard")
-    async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        """Discard waiting and quarantined jobs. Return those discarded. Others are not changed."""
+    @operation("job/discard", answer=dict)
+    async def discard_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        """Discard ``waiting`` and ``quarantined`` jobs. Return where each known job
+        was. ``running``, ``finished`` and ``locked`` ones are left alone."""
 
     @operation("job/cancel", answer=dict)
     async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
@@ -23,9 +24,12 @@ class OperatorStore(Operations):
         was: ``waiting``, ``running``, ``finished``, or ``locked`` and so left alone."""
 
     @operation("job/retry", answer=dict)
-    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
-        """Run finished jobs again, and make waiting ones due now. Return where each known job was,
-        as above. Running ones are left alone."""
+    async def retry_many(
+        self, jobs: Sequence[UUID], now: Now, state: str | None = None
+    ) -> dict[UUID, str]:
+        """Run finished jobs again, and make waiting ones due now. ``state``: the only state from
+        which finished jobs run again. Return where each known job was, as above; ``unchanged``: it
+        has another state. Running ones are left alone."""
 
     @operation("stack/ask")
     async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:

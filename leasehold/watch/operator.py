@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import structs
@@ -19,7 +20,7 @@ from leasehold.loops.recorder import as_row
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
-from leasehold.model.states import State
+from leasehold.model.states import FINISHED, WAITING, State
 from leasehold.ports import NodeView, Now, Reports, ScheduleDefinition, Store
 from leasehold.telemetry import log, make_event
 from leasehold.tuning import Tuning
@@ -28,9 +29,29 @@ from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
 ACTS = ("retry", "cancel", "discard")
-REST = " More jobs may match. The command `leasehold jobs {act} --where …` acts on all of them."
-_PAUSE_TRIES = 3
+_FROM = {
+    "retry": {State.SCHEDULED, State.RETRYABLE} | FINISHED,
+    "cancel": WAITING | {State.RUNNING},
+    "discard": WAITING | {State.QUARANTINED},
+}
+"""The states whose jobs each action changes."""
+_CHANGED = {
+    "retry": ("waiting", "finished"),
+    "cancel": ("waiting", "running"),
+    "discard": ("waiting", "quarantined"),
+}
+"""Where the jobs were that each action has changed, as the Store answers."""
 _SHOWN_IDS = 5
+
+
+class Bulk(NamedTuple):
+    """What an action on many jobs has done."""
+
+    changed: int
+    held: int
+    """Matching jobs that it left alone, because transactions hold their rows."""
+    more: bool
+    """The time was over: more jobs may match."""
 
 
 class Operator:
@@ -72,31 +93,21 @@ class Operator:
         (nothing to do). Raises JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
-        return await self._told("cancel", job, where, unchanged="finished")
+        return await self._told("cancel", job, where, unchanged=("finished",))
 
     async def retry(self, given: UUID | str) -> str:
         """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). Raises
         JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.retry(job, self._now())
-        return await self._told("retry", job, where, unchanged="running")
+        return await self._told("retry", job, where, unchanged=("running",))
 
     async def discard(self, given: UUID | str, reason: str = "") -> str:
-        """``given up``, or the job's state if that state ruled it out. Raises JobNotFound,
-        Conflict."""
-        job, why = job_id_of(given), self._reason("discarded", reason)
-        for _ in range(_PAUSE_TRIES):
-            given_up = await self.store.discard([job], why, self._now())
-            if given_up:
-                return await self._told("discard", job, "given up")
-            record = await self.store.get(job)
-            if record is None:
-                raise no_such_job(job)
-            if record.state == "running" or record.completed_at is not None:
-                return str(record.state)
-        raise errors.Conflict(
-            "a transaction holds the job's row", got=str(job), do="Try again when it has ended"
-        )
+        """``waiting`` or ``quarantined`` (it is discarded), ``running`` or ``finished`` (nothing
+        changed). Raises JobNotFound, Conflict."""
+        job = job_id_of(given)
+        where = await self.store.discard(job, self._reason("discarded", reason), self._now())
+        return await self._told("discard", job, where, unchanged=("running", "finished"))
 
     async def ask_stack(self, given: UUID | str) -> bool:
         """Ask the job's node for the stack of its handler, which ``store.stack`` shows after the
@@ -109,10 +120,12 @@ class Operator:
             await self._record("look at the stack", f"job {job}", 1)
         return asked
 
-    async def _told(self, act: str, job: UUID, where: str | None, unchanged: str = "") -> str:
+    async def _told(
+        self, act: str, job: UUID, where: str | None, unchanged: tuple[str, ...]
+    ) -> str:
         if where is None:
             raise no_such_job(job)
-        if where != unchanged:
+        if where not in unchanged:
             await self._record(act, f"job {job}", 1)
         return where
 
@@ -143,8 +156,9 @@ class Operator:
 
     # -- many ------------------------------------------------------------------------------------
     async def preview(self, wanted: JobFilter, act: str) -> tuple[int, bool]:
-        """How many jobs a filter matches that the action may change, and whether there may be
-        more, which the action would find."""
+        """How many jobs the action would find, and whether there may be more. Raises BadFilter as
+        :meth:`bulk` does."""
+        _check(act, wanted.state, may_stop=False)
         count, more = 0, False
         for part in _parts(act, wanted):
             after: str | None = None
@@ -163,66 +177,62 @@ class Operator:
         words: str,
         reason: str = "",
         seconds: float | None = None,
-    ) -> tuple[int, bool]:
-        """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``. Returns
-        how many changed, and whether some may be left, because the time was over or a transaction
-        holds their rows. ``words``: the filter as the person typed it, for the record. Raises
-        BadFilter if a repetition would find the same jobs again."""
-        if act not in ACTS:
-            raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
-        if seconds is not None and act == "retry" and wanted.state is None:
-            count, more = await self.preview(wanted, act)
-            if more:
-                raise errors.BadFilter(
-                    f"{count:,} or more jobs match, and a job that was retried still matches",
-                    do="Add a state, such as state:discarded",
-                )
+    ) -> Bulk:
+        """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``.
+        ``words``: the filter as the person typed it, for the record. Raises BadFilter for a state
+        that the action does not change, and for a retry without a state."""
+        _check(act, wanted.state, may_stop=seconds is not None)
         ends_at = math.inf if seconds is None else self._env.boot_now() + seconds
-        size, changed = self._settings.limits.batch_rows, 0
-        locked: list[UUID] = []
+        changed = held = under_way = 0
         try:
             for part in _parts(act, wanted):
-                async for ids, last in self._steps(part, remember=act == "retry"):
-                    for start in range(0, len(ids), size):
-                        batch = ids[start : start + size]
-                        changed += await self._batch(act, batch, reason, locked)
-                        if start + size < len(ids) and self._env.boot_now() > ends_at:
-                            return changed, True
-                    if not last and self._env.boot_now() > ends_at:
-                        return changed, True
+                async for batch, more in self._batches(act, part):
+                    under_way = len(batch)
+                    where = Counter((await self._batch(act, part, batch, reason)).values())
+                    under_way = 0
+                    held += where["locked"]
+                    changed += sum(where[place] for place in _CHANGED[act])
+                    if more and self._env.boot_now() > ends_at:
+                        return Bulk(changed, held, True)
+        except errors.LeaseholdError as error:
+            error.args = (f"{error} {changed:,} jobs were changed before.",)
+            raise
         finally:
-            if changed:
-                await self._record(act, f"jobs {words or 'of any kind'}", changed)
-        return changed, bool(locked)
+            if changed or under_way:
+                on = f"jobs {words or 'of any kind'}"
+                unsure = f", and perhaps {under_way:,} more" if under_way else ""
+                await self._record(act, on + unsure, changed)
+        return Bulk(changed, held, False)
 
-    async def _steps(
-        self, wanted: JobFilter, *, remember: bool
-    ) -> AsyncIterator[tuple[list[UUID], bool]]:
-        """The ids of the matching jobs, each once, and whether these are the last. The next are
-        looked for when those before have been changed, so they still match."""
-        remember = remember and wanted.state in (State.SCHEDULED, State.RETRYABLE)
+    async def _batches(self, act: str, wanted: JobFilter) -> AsyncIterator[tuple[list[UUID], bool]]:
+        """The ids of the matching jobs, each once, and whether there may be more. The next are
+        looked for when those before have been changed."""
+        size = self._settings.limits.batch_rows
+        remember = act == "retry" and wanted.state in WAITING
         seen: set[UUID] = set()  # one that fails again comes later in the order of times
         after: str | None = None
         while True:
             ids, after = await self.reports.matching(wanted, after, Tuning.step_jobs)
-            yield [job for job in ids if job not in seen], after is None
+            fresh = [job for job in ids if job not in seen]
+            for start in range(0, max(len(fresh), 1), size):  # an empty one, where nothing matches
+                yield fresh[start : start + size], start + size < len(fresh) or after is not None
             if remember:
                 seen.update(ids)
             if after is None:
                 return
 
-    async def _batch(self, act: str, jobs: Sequence[UUID], reason: str, locked: list[UUID]) -> int:
-        """Return how many changed. Add to ``locked`` those whose row a transaction holds."""
+    async def _batch(
+        self, act: str, wanted: JobFilter, jobs: Sequence[UUID], reason: str
+    ) -> dict[UUID, str]:
+        """Return where each job was."""
         now = self._now()
-        if act == "discard":
-            return len(await self.store.discard(jobs, self._reason("discarded", reason), now))
-        if act == "retry":
-            where, unchanged = await self.store.retry_many(jobs, now), ("running", "locked")
-        else:
-            where = await self.store.cancel_many(jobs, self._reason("cancelled", reason), now)
-            unchanged = ("finished", "locked")
-        locked += [job for job, place in where.items() if place == "locked"]
-        return sum(place not in unchanged for place in where.values())
+        if not jobs:
+            return {}
+        if act == "retry":  # by its state: one that has completed since it was listed stays so
+            return await self.store.retry_many(jobs, now, wanted.state)
+        if act == "cancel":
+            return await self.store.cancel_many(jobs, self._reason("cancelled", reason), now)
+        return await self.store.discard_many(jobs, self._reason("discarded", reason), now)
 
     # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:
@@ -355,13 +365,55 @@ class Operator:
         return self._env.due_now()
 
 
+def acts_on(state: str | None) -> list[str]:
+    """The actions of the dashboard for jobs of this state (None: of any)."""
+    found = []
+    for act in ACTS:
+        with suppress(errors.BadFilter):
+            _check(act, state, may_stop=True)
+            found.append(act)
+    return found
+
+
+def _check(act: str, state: str | None, *, may_stop: bool) -> None:
+    """Raises BadJob or BadFilter if the action cannot change all jobs of this state (None: of any).
+    ``may_stop``: it may end before it has reached all of them."""
+    if act not in ACTS:
+        raise errors.BadJob("no such action", got=act[:40], do=errors.suggest(act, ACTS))
+    if state is not None and state not in _FROM[act]:
+        raise errors.BadFilter(
+            f"{act} changes no jobs in this state",
+            got=state,
+            do=f"It changes jobs that are {', '.join(sorted(map(str, _FROM[act])))}",
+        )
+    if act == "retry" and state is None:
+        raise errors.BadFilter(
+            "without a state, this filter also finds completed jobs, which would run again",
+            do="Add a state, such as state:discarded",
+        )
+    if act == "retry" and state == State.COMPLETED and may_stop:
+        raise errors.BadFilter(
+            "the dashboard may stop before the last job, and would then begin with the first again",
+            do="Use the command, which has no time limit: leasehold jobs retry --where …",
+        )
+
+
 def _parts(act: str, wanted: JobFilter) -> list[JobFilter]:
     """Return the filter without the finished jobs that the action cannot change."""
-    if wanted.state is not None or act == "retry":
+    if wanted.state is not None:
         return [wanted]
     unfinished = structs.replace(wanted, unfinished=True)
     quarantined = structs.replace(wanted, state=State.QUARANTINED)
     return [unfinished, quarantined] if act == "discard" else [unfinished]
+
+
+def left_by(done: Bulk) -> str:
+    """What an action on many jobs has left, in a sentence; empty if nothing."""
+    if not done.held:
+        return ""
+    if done.held == 1:
+        return "1 job was left, because a transaction holds its row."
+    return f"{done.held:,} jobs were left, because transactions hold their rows."
 
 
 def drained(worker_id: str, ends: bool) -> str:

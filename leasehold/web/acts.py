@@ -13,7 +13,7 @@ from leasehold.model.job import JobOptions, needed
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.schedule import Spec
 from leasehold.tuning import Tuning
-from leasehold.watch.operator import ACTS, REST, Operator, drained
+from leasehold.watch.operator import ACTS, Operator, drained, left_by
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.schedules import listing, read_arguments, read_spec
@@ -32,7 +32,7 @@ async def on_job(site: Site, request: Request) -> Response:
         said = {"waiting": "Job queued to run now.", "finished": "Job queued to run now."}
     elif act == "discard":
         where = await operator.discard(job)
-        said = {"given up": "Job discarded."}
+        said = {"waiting": "Job discarded.", "quarantined": "Job discarded."}
     elif act == "stack":
         asked = await operator.ask_stack(job)
         where = "asked" if asked else "not running"
@@ -53,15 +53,17 @@ async def bulk(site: Site, request: Request) -> Response:
     form = request.state.form
     act, text = form.get("act", ""), form.get("q", "").strip()
     operator = await site.operator(request)
-    count, more = await operator.bulk(act, read_filter(text), text, seconds=Tuning.page_act_seconds)
+    done = await operator.bulk(act, read_filter(text), text, seconds=Tuning.page_act_seconds)
     verb = {
         "retry": "queued to run now",
         "cancel": "cancelled, or cancellation requested if running",
         "discard": "discarded",
     }
-    rest = REST.format(act=act) if more else ""
-    said = f"{count:,} job{'' if count == 1 else 's'} {verb[act]}.{rest}"
-    return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=not count)
+    said = f"{done.changed:,} job{'' if done.changed == 1 else 's'} {verb[act]}. {left_by(done)}"
+    if done.more:
+        said += " More jobs may match. The command `leasehold jobs` has no time limit."
+    bad = bool(done.held or done.more or not done.changed)
+    return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=bad)
 
 
 async def on_schedule(site: Site, request: Request) -> Response:

@@ -18,7 +18,7 @@ from leasehold.model.states import FINISHED
 from leasehold.ports import AttemptView, EventView, JobDetail, StackView
 from leasehold.tuning import Tuning
 from leasehold.watch.facts import stale
-from leasehold.watch.operator import ACTS, Operator
+from leasehold.watch.operator import Operator, acts_on
 from leasehold.watch.why import why_waiting
 from leasehold.web.site import Site
 from leasehold.web.words import quoted, short, term
@@ -38,10 +38,11 @@ async def listing(site: Site, request: Request) -> Response:
     now = await operator.reports.database_now(None)
     given: dict[str, Any] = {
         "page": "jobs", "q": text, "after": after, "now": now, "wrong": "", "jobs": None,
-        "states": filters.STATES, "wanted": JobFilter(), "acts": ACTS,
+        "states": filters.STATES, "wanted": JobFilter(),
     }  # fmt: skip
     try:
         given["wanted"] = read_filter(text)
+        given["acts"] = acts_on(given["wanted"].state)
         given["jobs"] = await operator.reports.job_page(given["wanted"], after, Tuning.shown_jobs)
     except errors.BadFilter as error:
         given["wrong"] = str(error)
@@ -79,8 +80,6 @@ async def preview(site: Site, request: Request) -> Response:
     """How many jobs a bulk action would change, and the form to confirm it."""
     text = request.query_params.get("q", "").strip()
     act = request.query_params.get("act", "")
-    if act not in ACTS:
-        raise errors.BadJob("no such action", got=act, do=errors.suggest(act, ACTS))
     wanted = read_filter(text)
     count, more = await (await site.operator(request)).preview(wanted, act)
     return await site.render(
@@ -91,7 +90,6 @@ async def preview(site: Site, request: Request) -> Response:
         act=act,
         count=count,
         more=more,
-        endless=more and act == "retry" and wanted.state is None,
         seconds=Tuning.page_act_seconds,
     )
 

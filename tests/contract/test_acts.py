@@ -19,26 +19,29 @@ RETRY = Decision(State.RETRYABLE, run_in=60, error="no")
 
 async def test_discarded_jobs_are_over_and_keep_the_reason(world: World):
     [waiting, later] = [(await world.enqueue())[0], (await world.enqueue(run_in=60))[0]]
-    assert await world.a.store.discard([waiting, later], "enough", world.now) == {waiting, later}
+    found = await world.a.store.discard_many([waiting, later], "enough", world.now)
+    assert found == dict.fromkeys((waiting, later), "waiting")
     for job in (waiting, later):
         record = await world.get(job)
         assert (record.state, record.last_error) == (State.DISCARDED, "enough")
         assert record.completed_at == world.now
-    assert await world.a.store.discard([waiting], "again", world.now) == set()
+    assert await world.a.store.discard(waiting, "again", world.now) == "finished"
+    assert await world.a.store.discard(uuid4(), "unknown", world.now) is None
 
 
 async def test_a_discard_leaves_running_and_locked_jobs(world: World):
     claimed = await world.claimed()
     [held] = await world.enqueue()
     async with world.hold(held):
-        assert await world.b.store.discard([claimed.id, held], "why", world.now) == set()
+        found = await world.b.store.discard_many([claimed.id, held], "why", world.now)
+        assert found == {claimed.id: "running", held: "locked"}
     assert await world.state(claimed.id) == "running"
     assert await world.state(held) == "available"
 
 
 async def test_a_discard_frees_the_unique_key(world: World):
     [first] = await world.enqueue(unique="k")
-    await world.a.store.discard([first], "why", world.now)
+    await world.a.store.discard(first, "why", world.now)
     [second] = await world.enqueue(unique="k")
     assert await world.state(second) == "available"
 
@@ -52,7 +55,8 @@ async def test_a_quarantined_job_can_be_discarded_and_retried(world: World):
     await world.b.leave()
     await world.a.store.rescue([world.b.id], 1, 100, world.now)
     assert [await world.state(job) for job in jobs] == ["quarantined"] * 2
-    assert await world.a.store.discard(jobs[:1], "why", world.now) == set(jobs[:1])
+    found = await world.a.store.discard_many(jobs[:1], "why", world.now)
+    assert found == {jobs[0]: "quarantined"}
     assert await world.a.store.retry_many(jobs[1:], world.now) == {jobs[1]: "finished"}
     record = await world.get(jobs[0])
     assert record.state == "discarded" and "worker died" in (record.last_error or "")
@@ -88,6 +92,20 @@ async def test_many_are_retried_and_running_ones_are_left(world: World):
     record = await world.get(done.id)
     assert (record.state, record.attempt, record.last_error) == ("available", 0, "no")
     assert await world.state(later) == "available"
+
+
+async def test_a_retry_by_state_leaves_a_job_that_has_completed_meanwhile(world: World):
+    done, failed = await world.claimed(), await world.claimed()
+    await world.a.ack(done)
+    await world.a.ack(failed, Decision(State.DISCARDED, error="no"))
+    [later] = await world.enqueue(run_in=60)
+    jobs = [done.id, failed.id, later]
+    for state, restarted in (("retryable", None), ("discarded", failed.id)):
+        found = await world.a.store.retry_many(jobs[:2], world.now, state)
+        want = dict.fromkeys(jobs[:2], "unchanged")
+        assert found == (want | {restarted: "finished"} if restarted else want)
+    assert await world.a.store.retry_many([later], world.now, "scheduled") == {later: "waiting"}
+    assert [await world.state(job) for job in jobs] == ["completed", "available", "available"]
 
 
 async def test_the_attempts_of_a_job_are_kept(world: World):

@@ -73,7 +73,7 @@ async def test_a_quarantined_job_is_told_once_also_when_a_person_discards_it(wor
     assert await world.state(job) == "quarantined"
     found = await failure(world)
     assert found["state"] == "quarantined" and "worker died" in found["error"]
-    await world.a.store.discard([job], "seen", world.now)
+    await world.a.store.discard(job, "seen", world.now)
     assert await world.state(job) == "discarded"
     assert len(await told(world)) == 1
 

@@ -19,6 +19,7 @@ from leasehold.cli.root import root
 from leasehold.errors import BadFilter, Unavailable
 from leasehold.model.filter import JobFilter
 from leasehold.tuning import Tuning
+from leasehold.watch.operator import acts_on
 
 
 class Cli:
@@ -70,7 +71,7 @@ def test_a_job_is_given_up_and_its_event_says_by_whom(cli: Cli):
     job = cli.enqueue()
     assert "was discarded" in cli("jobs", "discard", str(job), "--reason", "enough").stdout
     assert cli.state(job) == "discarded"
-    assert "is already discarded" in cli("jobs", "discard", str(job), exits=1).stderr
+    assert "has already finished" in cli("jobs", "discard", str(job), exits=1).stderr
     assert cli.acts() == [("discard", 1, "cli")]
     assert cli.sql("select fields ->> 'who' from leasehold.events") == [("ada",)]
     assert "no such job" in cli("jobs", "discard", str(UUID(int=1)), exits=1).stderr
@@ -124,9 +125,8 @@ def test_an_action_goes_on_to_the_last_of_many_jobs(cli: Cli, in_small_steps: No
     assert {cli.state(job) for job in others} == {"available"}
     errors = cli.sql("select distinct last_error from leasehold.jobs where queue = 'mail'")
     assert len(errors) == 1 and "recall" in errors[0][0]
-    for state in ("", " state:available"):  # each is retried once, though it still matches
-        told = cli("jobs", "retry", "--where", f"queue:mail{state}", "--yes").stdout
-        assert told == "5 jobs queued to run now.\n", state
+    told = cli("jobs", "retry", "--where", "queue:mail state:cancelled", "--yes").stdout
+    assert told == "5 jobs queued to run now.\n"
     assert {cli.state(job) for job in jobs} == {"available"}
 
     cli.sql("update leasehold.job set ready = false, run_at = now() + interval '1 day'")
@@ -141,8 +141,13 @@ def test_an_action_says_that_a_transaction_holds_a_matching_job(cli: Cli):
     jobs = [cli.enqueue(queue="mail") for _ in range(3)]
     with psycopg.connect(cli.dsn) as holder:
         holder.execute("select from leasehold.job where id = %s for update", [jobs[1]])
-        told = cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
-        assert told.startswith("2 jobs cancelled") and "hold other matching jobs" in told
+        for act, told in (("cancel", "2 jobs cancelled"), ("discard", "0 jobs discarded")):
+            done = cli("jobs", act, "--where", "queue:mail", "--yes", exits=1)
+            assert done.stdout.startswith(told)
+            assert done.stderr == (
+                "leasehold: 1 job was left, because a transaction holds its row. "
+                "Repeat the command for the rest.\n"
+            )
     told = cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
     assert told == "1 job cancelled, or cancellation requested if running.\n"
     assert {cli.state(job) for job in jobs} == {"cancelled"}
@@ -160,14 +165,14 @@ async def test_a_job_that_was_locked_is_not_retried_later_when_it_may_have_compl
     operator = await app.operator("ada", "cli")
     retry, asked = operator.store.retry_many, list[UUID]()
 
-    async def noted(ids: Sequence[UUID], now: Any) -> dict[UUID, str]:
+    async def noted(ids: Sequence[UUID], *rest: Any) -> dict[UUID, str]:
         asked.extend(ids)
-        return await retry(ids, now)
+        return await retry(ids, *rest)
 
     monkeypatch.setattr(operator.store, "retry_many", noted)
     async with await psycopg.AsyncConnection.connect(migrated) as holder:
         await holder.execute("select from leasehold.job where id = %s for update", [job.id])
-        assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (0, True)
+        assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (0, 1, False)
     assert asked == [job.id]
     await app.close()
 
@@ -182,10 +187,8 @@ async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
 
     await app.enqueue_many([work.job() for _ in range(5)])
     operator = await app.operator("ada", "web")
-    with pytest.raises(BadFilter, match="Add a state"):
-        await operator.bulk("retry", JobFilter(task="t"), "", seconds=0)
-    assert await operator.bulk("cancel", JobFilter(task="rare"), "", seconds=0) == (0, True)
-    for expected in ((2, True), (2, True), (1, False)):
+    assert await operator.bulk("cancel", JobFilter(task="rare"), "", seconds=0) == (0, 0, True)
+    for expected in ((2, 0, True), (2, 0, True), (1, 0, False)):
         assert await operator.bulk("cancel", JobFilter(task="t"), "", seconds=0) == expected
     await app.close()
 
@@ -202,17 +205,17 @@ async def test_a_job_that_fails_again_meanwhile_is_retried_once(
     operator = await app.operator("ada", "cli")
     retry, retried = operator.store.retry_many, list[UUID]()
 
-    async def then_they_fail(ids: Sequence[UUID], now: Any) -> dict[UUID, str]:
+    async def then_they_fail(ids: Sequence[UUID], *rest: Any) -> dict[UUID, str]:
         """As a worker that is faster than the action: each job waits again, for longer."""
         retried.extend(ids)
-        where = await retry(ids, now)
+        where = await retry(ids, *rest)
         later = "update leasehold.job set ready = false, run_at = now() + interval '1 hour'"
         async with await psycopg.AsyncConnection.connect(migrated) as connection:
             await connection.execute(f"{later} where ready")
         return where
 
     monkeypatch.setattr(operator.store, "retry_many", then_they_fail)
-    assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (5, False)
+    assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (5, 0, False)
     assert retried == [job.id for job in jobs]
     await app.close()
 
@@ -239,11 +242,76 @@ async def test_what_an_action_has_changed_before_an_error_is_on_record(
         return await cancel(ids, reason, now)
 
     monkeypatch.setattr(operator.store, "cancel_many", breaks)
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="2 jobs were changed before"):
         await operator.bulk("cancel", JobFilter(task="t"), "task:t")
     [acted] = await (await app.inspect()).events(kind="person_acted")
     assert (acted.fields["act"], acted.fields["count"]) == ("cancel", 2)
+    assert acted.fields["on"] == "jobs task:t, and perhaps 2 more"
     await app.close()
+
+
+@pytest.mark.parametrize(
+    ("act", "where", "says"),
+    [
+        ("retry", "queue:mail", "Add a state, such as state:discarded"),
+        ("retry", "state:running", "retry changes no jobs in this state. Got: running"),
+        ("cancel", "state:completed", "jobs that are available, retryable, running, scheduled"),
+        ("discard", "state:cancelled", "discard changes no jobs in this state"),
+    ],
+)
+def test_a_filter_whose_jobs_the_action_cannot_change_is_refused(
+    cli: Cli, act: str, where: str, says: str
+):
+    for sure in ((), ("--yes",)):
+        assert says in cli("jobs", act, "--where", where, *sure, exits=1).stderr
+
+
+async def test_the_dashboard_retries_no_completed_jobs_of_which_it_may_reach_only_some(
+    migrated: str,
+):
+    app = App(migrated)
+    operator = await app.operator("ada", "web")
+    for wanted, says in ((JobFilter(), "Add a state"), (JobFilter("completed"), "no time limit")):
+        with pytest.raises(BadFilter, match=says):
+            await operator.bulk("retry", wanted, "", seconds=15)
+    assert await operator.bulk("retry", JobFilter("completed"), "") == (0, 0, False)
+    assert acts_on(None) == acts_on("available") == ["cancel", "discard"]
+    assert acts_on("completed") == [] and acts_on("discarded") == ["retry"]
+    await app.close()
+
+
+async def test_a_job_that_completes_after_it_was_listed_does_not_run_again(migrated: str):
+    app = App(migrated)
+    runs: list[int] = []
+
+    @app.task(name="t")
+    async def work(n: int) -> None:
+        runs.append(n)
+
+    jobs = [await work.using(run_in=3600).enqueue(n) for n in range(2)]
+    operator = await app.operator("ada", "cli")
+    matching = operator.reports.matching
+
+    async def then_one_completes(*args: Any) -> Any:
+        found = await matching(*args)
+        if not runs:
+            assert await app.retry(jobs[0].id)
+            async with app.node():
+                await jobs[0].wait(60)
+        return found
+
+    operator.reports.matching = then_one_completes  # type: ignore[method-assign]
+    assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (1, 0, False)
+    assert (await jobs[0].get()).state == "completed" and runs == [0]
+    assert (await jobs[1].get()).state == "available"
+    await app.close()
+
+
+def test_a_filter_of_the_list_is_not_taken_for_one_of_the_action(cli: Cli):
+    job = cli.enqueue(queue="mail")
+    given = "jobs", "--queue", "mail", "cancel", "--where", "state:available", "--yes"
+    assert "After cancel, use --where FILTER" in cli(*given, exits=2).stderr
+    assert cli.state(job) == "available"
 
 
 RUNNING = """

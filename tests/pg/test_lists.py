@@ -10,6 +10,7 @@ import pytest
 
 from leasehold import App
 from leasehold.errors import BadFilter, Unavailable
+from leasehold.model.filter import JobFilter
 from leasehold.model.job import JobOptions, JobRequest
 from leasehold.tuning import Tuning
 from tests.support.wait import until_async
@@ -46,8 +47,25 @@ async def test_a_list_that_takes_too_long_is_refused(app: App) -> None:
     await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(7)])
     (await app.operator("ann", "test")).store.pool.call_timeout = 0.0
     assert len(await app.jobs()) == 7, "one step is enough"
+    assert len(await app.jobs(task="t", limit=2)) == 2, "the first step found enough"
     with pytest.raises(Unavailable, match="the list was not complete after 0 s"):
         await app.jobs(task="rare")
+    await app.close()
+
+
+async def test_a_name_that_too_many_nodes_have_is_refused(app: App, sql: Any) -> None:
+    dead = (
+        "insert into leasehold.death (node, worker_id, app, release, how)"
+        " select gen_random_uuid(), 'web-' || n || ':1:abcdef', 'shop', 'r', 'left'"
+        " from generate_series(1, {}) n"
+    )
+    await sql(dead.format(1000))
+    operator = await app.operator("ann", "test")
+    assert (await operator.reports.job_page(JobFilter(node="web-"), None, 10)).rows == []
+    await sql(dead.format(1))
+    with pytest.raises(BadFilter, match="more than 1,000 nodes"):
+        await operator.reports.job_page(JobFilter(node="web-"), None, 10)
+    assert (await operator.reports.job_page(JobFilter(node="web-7:"), None, 10)).rows == []
     await app.close()
 
 

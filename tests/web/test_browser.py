@@ -173,9 +173,12 @@ def test_many_jobs_are_cancelled_after_a_preview(scene: Scene, page_at: Open):
     page.click("button:has-text('Cancel 7 jobs')")
     page.wait_for_selector("text=7 jobs cancelled, or cancellation requested if running")
     assert {scene.state(job) for job in jobs} == {"cancelled"}
+    assert page.locator("text=Retry …").count() == 0, "it would run completed jobs again"
+    page.goto(scene.url + "jobs?q=queue:parked state:cancelled")
     page.click("text=Retry …")
     page.click("button:has-text('Retry 7 jobs')")
     page.wait_for_selector("text=7 jobs queued to run now")
+    page.goto(scene.url + "jobs?q=queue:parked")
     page.click("text=Discard …")
     page.click("button:has-text('Discard 7 jobs')")
     page.wait_for_selector("text=7 jobs discarded")

@@ -30,7 +30,23 @@ class ControlOperations:
         db.finish(row, "cancelled", db.at(now), error=reason)
         return "waiting"
 
+    async def discard(self, job: UUID, reason: str, now: Now) -> str | None:
+        db = self.db
+        row, done = db.jobs.get(job), db.done.get(job)
+        if row is not None and row.node is None:
+            self._unlocked(job)
+            db.finish(row, "discarded", db.at(now), error=reason)
+            return "waiting"
+        if done is not None and done.state == "quarantined":
+            done.state = "discarded"
+            done.last_error = "; ".join(filter(None, (done.last_error, reason)))
+            return "quarantined"
+        return "running" if row is not None else "finished" if done is not None else None
+
     async def retry(self, job: UUID, now: Now) -> str | None:
+        return await self._retry(job, now, None)
+
+    async def _retry(self, job: UUID, now: Now, state: str | None) -> str | None:
         db = self.db
         moment = db.at(now)
         row = db.jobs.get(job)
@@ -43,9 +59,12 @@ class ControlOperations:
             row.ready, row.held_because, row.run_at = True, None, min(row.run_at, moment)
             db.wake([row.queue])
             return "waiting"
-        done = db.done.pop(job, None)
+        done = db.done.get(job)
         if done is None:
             return None
+        if state is not None and done.state != state:
+            return "unchanged"
+        del db.done[job]
         db.jobs[job] = replace(
             done.job,
             options=replace(done.job.options, requeue_after=None, history=True),

@@ -25,24 +25,16 @@ Key = tuple[datetime, str, str]
 class SimOperators(ControlOperations, OperatorStore):
     db: SimDatabase
 
-    async def discard(self, jobs: Sequence[UUID], reason: str, now: Now) -> set[UUID]:
-        db, given_up = self.db, set[UUID]()
-        for job in jobs:
-            row, done = db.jobs.get(job), db.done.get(job)
-            if row is not None and row.node is None and job not in db.locked:
-                db.finish(row, "discarded", db.at(now), error=reason)
-                given_up.add(job)
-            elif done is not None and done.state == "quarantined":
-                done.state = "discarded"
-                done.last_error = "; ".join(filter(None, (done.last_error, reason)))
-                given_up.add(job)
-        return given_up
+    async def discard_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.discard(job, reason, now))
 
     async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
         return await self._each(jobs, lambda job: self.cancel(job, reason, now))
 
-    async def retry_many(self, jobs: Sequence[UUID], now: Now) -> dict[UUID, str]:
-        return await self._each(jobs, lambda job: self.retry(job, now))
+    async def retry_many(
+        self, jobs: Sequence[UUID], now: Now, state: str | None = None
+    ) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self._retry(job, now, state))
 
     async def _each(
         self, jobs: Sequence[UUID], act: Callable[[UUID], Awaitable[str | None]]

@@ -16,6 +16,7 @@ from leasehold.tuning import Tuning
 
 _LAST = UUID(int=(1 << 128) - 1)
 _FIRST = UUID(int=0)
+_MOST_NODES = 1000
 _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 Look = tuple[list[UUID], list[str], str | None, int]
 """Ids, the cursor after each, the cursor after all examined rows (None: no more), their number."""
@@ -73,7 +74,7 @@ class Listing:
         if cut:
             raise BadFilter(
                 f"{Tuning.running_rows:,} available jobs or more stand before the running ones",
-                do="Filter by queue: or node:",
+                do="Name a queue with fewer, or look again when there are fewer",
             )
         return ids, [str(i) for i in ids], None, looked
 
@@ -89,7 +90,14 @@ class Listing:
     async def _nodes_named(self, name: str | None) -> list[UUID] | None:
         if name is None:
             return None
-        return [row[0] for row in await self._pool.fetch("web/nodes_named", {"name": name})]
+        rows = await self._pool.fetch("web/nodes_named", {"name": name, "limit": _MOST_NODES + 1})
+        if len(rows) > _MOST_NODES:
+            raise BadFilter(
+                f"more than {_MOST_NODES:,} nodes, live and dead, have names that begin like this",
+                got=name,
+                do="Give more of the name",
+            )
+        return [row[0] for row in rows]
 
 
 def _scan(wanted: JobFilter, limit: int, usual: int) -> int:

@@ -28,10 +28,10 @@ class PgReports(PgOperations, Reports):
         found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
         after: str | None = None
         allowed, began = self._pool.call_timeout, self._pool.now()
-        while len(found) < limit:
+        while True:
             ids, after = await self._listing.step(wanted, after, limit - len(found))
             found.update(dict.fromkeys(ids))
-            if after is None:
+            if after is None or len(found) >= limit:
                 break
             if self._pool.now() - began > allowed:
                 raise Unavailable(

@@ -168,6 +168,9 @@ class PgJobs(JobStore, OperatorStore):
     async def retry(self, job: UUID, now: Now) -> str | None:
         return await _control(job, lambda: self.retry_many([job], now))
 
+    async def discard(self, job: UUID, reason: str, now: Now) -> str | None:
+        return await _control(job, lambda: self.discard_many([job], reason, now))
+
     async def get(self, job: UUID) -> JobRecord | None:
         for _ in range(2):  # as in _control
             rows = await self._pool.fetch("job/get", {"job": job})
@@ -181,7 +184,7 @@ async def _control(job: UUID, act: Callable[[], Awaitable[dict[UUID, str]]]) -> 
     with a fresh snapshot before reporting that it does not exist."""
     for look in range(Tuning.locked_tries):
         where = (await act()).get(job)
-        if where is not None and where != "locked":
+        if where is not None and where not in ("locked", "unchanged"):
             return where
         if where is None and look >= 2:
             return None

@@ -1,5 +1,5 @@
 -- Discard jobs: waiting ones end now, quarantined ones need no decision any more. Running ones and locked rows are
--- skipped. The answer has those that were discarded.
+-- skipped. The answer says of each known job where it was: waiting, quarantined, running, finished, or locked.
 -- edge: available -> discarded
 -- edge: scheduled -> discarded
 -- edge: retryable -> discarded
@@ -18,5 +18,11 @@ with target as materialized (
     set state = 'discarded', last_error = concat_ws('; ', last_error, nullif(%(reason)s::text, ''))
     where id = any (%(jobs)s::uuid[]) and state = 'quarantined'
     returning id
+), changed as (
+    select id, 'waiting' as place from gone union all select id, 'quarantined' from given_up
+    union all
+    select id, 'running' from leasehold.job where id = any (%(jobs)s::uuid[]) and node is not null
 )
-select id from gone union all select id from given_up
+select id, place from changed
+union all
+{{job/_unchanged}}

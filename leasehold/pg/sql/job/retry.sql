@@ -1,5 +1,6 @@
--- Run jobs again: finished ones return with no attempts made, waiting ones become due now. Locked rows are skipped. The
--- answer says of each known job where it was: waiting, finished, running (as it is), or locked.
+-- Run jobs again: finished ones return with no attempts made, waiting ones become due now. Locked rows of waiting jobs
+-- are skipped. With `state`, finished jobs in other states are skipped. The answer says of each known job where it was:
+-- waiting, finished, running (as it is), locked, or that it is unchanged.
 -- edge: completed -> available
 -- edge: cancelled -> available
 -- edge: discarded -> available
@@ -19,7 +20,8 @@ with target as materialized (
     returning j.id, j.queue
 ), undone as (
     delete from leasehold.job_done d
-    where d.id = any (%(jobs)s::uuid[]) and (select true from leasehold.job j where j.id = d.id) is null
+    where d.id = any (%(jobs)s::uuid[]) and (%(state)s::text is null or d.state = %(state)s)
+      and (select true from leasehold.job j where j.id = d.id) is null
     returning d.*
 ), again as (
     insert into leasehold.job ({{job/_kept}}, last_error, run_at, deadlines)
@@ -39,4 +41,6 @@ with target as materialized (
 )
 select id, place from changed, woken
 union all
+select id, replace(place, 'finished', 'unchanged') from (
 {{job/_unchanged}}
+) as rest

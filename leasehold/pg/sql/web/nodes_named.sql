@@ -3,4 +3,4 @@
 -- index: a scan of node and death
 select node from leasehold.workers
 where starts_with(worker_id, %(name)s) or node::text = %(name)s
-limit 1000
+limit %(limit)s
