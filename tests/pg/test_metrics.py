@@ -197,6 +197,19 @@ async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
     assert [row.oldest_seconds for row in rows.values()] == [None] * 3
 
 
+async def test_the_estimate_of_a_long_queue_leaves_out_what_waits_for_its_time(app: App, sql: Sql):
+    await sql(
+        "insert into leasehold.job (id, queue, task_name, payload, ready)"
+        " select gen_random_uuid(), 'default', 't', '{}', n % 4 = 0 from generate_series(1, 24000) n"
+    )
+    operator = await app.operator("test", "test")
+    [row] = await operator.reports.queues(None)
+    assert (row.ready, row.capped, row.about) == (5000, True, None), "no statistics yet"
+    await sql("analyze leasehold.job")
+    [row] = await operator.reports.queues(None)
+    assert row.about and 5000 < row.about < 7000
+
+
 async def test_an_open_transaction_and_a_waiting_lock_are_seen(app: App, migrated: str, sql: Sql):
     async with await psycopg.AsyncConnection.connect(migrated) as holder:
         await holder.execute("create table public.mine ()")

@@ -1,7 +1,8 @@
 -- Each of at most "limit" queues with work: how many jobs are ready, how many of these run, and which available one has
 -- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. Beyond that, the
--- planner's statistics give an estimate (null: there are none yet). The oldest is sought at the head of each level
--- of a queue: a bound on (queue, level) pairs would hide the queues after one with many priorities.
+-- planner's statistics give an estimate, as if the share of due jobs were the same in all queues (null: there are no
+-- statistics yet). The oldest is sought at the head of each level of a queue: a bound on (queue, level) pairs would hide
+-- the queues after one with many priorities.
 -- locks: none
 -- index: job_ready (in order)
 with recursive line (queue) as (
@@ -44,9 +45,13 @@ with recursive line (queue) as (
                   order by j.seat limit (select rows from most)) x
             where x.node is null order by x.run_at, x.id limit 1) h
         order by h.run_at, h.id limit 1) o on true
+), due (share) as (
+    select sum(v.share) from pg_stats s
+    cross join lateral unnest(s.most_common_vals::text::bool[], s.most_common_freqs) as v (ready, share)
+    where s.schemaname = 'leasehold' and s.tablename = 'job' and s.attname = 'ready' and v.ready
 ), common as (
-    select v.queue, v.share * c.reltuples as rows
-    from pg_class c
+    select v.queue, v.share * due.share * c.reltuples as rows
+    from due cross join pg_class c
     join pg_stats s on s.schemaname = 'leasehold' and s.tablename = 'job' and s.attname = 'queue'
     cross join lateral unnest(s.most_common_vals::text::text[], s.most_common_freqs) as v (queue, share)
     where c.oid = 'leasehold.job'::regclass and c.reltuples > 0
