@@ -104,6 +104,9 @@ class Tuning:
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
+    report_seconds: float = 5.0
+    """The longest time limit of one statement of a report. It is shorter than the 10 seconds after
+    which Prometheus gives up a scrape."""
     page_rows: int = 5000
     """Jobs that one page examines to find those that match."""
     page_bad_rows: int = 3000

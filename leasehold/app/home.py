@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, Unpack, cast
 from uuid import UUID
@@ -30,6 +31,7 @@ from leasehold.pg.schema import migrate, roles
 from leasehold.pg.stores.reports import PgReports
 from leasehold.pg.stores.store import PgStore
 from leasehold.pg.users.user import UserConnections
+from leasehold.tuning import Tuning
 from leasehold.watch.operator import Operator
 
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, Any]])
@@ -69,8 +71,10 @@ class Stores:
         self.work = PgStore(settings, "work", settings.work_connections)
         self.claims = PgStore(settings, "claims", 1, ON_DEMAND_SECONDS)
         self.users = PgStore(settings, "user", settings.user_connections, ON_DEMAND_SECONDS)
-        self.people = PgStore(settings, "people", 2, ON_DEMAND_SECONDS)
-        self.reports = PgReports(self.people.pool)
+        limit = min(settings.call_timeout, Tuning.report_seconds)
+        limited = replace(settings, call_timeout=limit)
+        self.people = PgStore(limited, "people", 2, ON_DEMAND_SECONDS)
+        self.reports = PgReports(self.people.pool, settings.call_timeout)
 
     def abandon(self) -> None:
         """Close the connections of an event loop that is already closed."""

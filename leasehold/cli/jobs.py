@@ -57,10 +57,10 @@ def jobs(limit: int, **options: Any) -> None:
     this job has. Ids begin with the time: the first 8 digits stand for about a minute.
     """
     if subcommand := click.get_current_context().invoked_subcommand:
+        acts = "cancel", "retry", "discard"
         if before := [f"--{name}" for name in SIMPLE if options[name] is not None]:
-            raise click.UsageError(
-                f"{before[0]} filters the list only. After {subcommand}, use --where FILTER."
-            )
+            instead = f" After {subcommand}, use --where FILTER." if subcommand in acts else ""
+            raise click.UsageError(f"{before[0]} filters the list only.{instead}")
         return
     wanted = {name: options[name] for name in SIMPLE}
     found = ask(lambda app: app.jobs(limit=limit, **wanted))
@@ -118,7 +118,10 @@ def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **
 @jobs.command("retry")
 @_act_options
 def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> None:
-    """Run finished jobs again, and waiting jobs now."""
+    """Run finished jobs again, and waiting jobs now.
+
+    --where needs a state, because it would otherwise run completed jobs again.
+    """
     if _many("retry", job_id, where, yes, "queued to run now"):
         return
     found = _on_one(job_id, lambda acting, job: acting.retry(job))
@@ -208,9 +211,9 @@ def _many(
     done = act(lambda acting: acting.bulk(verb, wanted, words, reason))
     click.echo(f"{counted(done.changed, 'job')} {told}.")
     if done.held:
-        from leasehold.watch.operator import left_by  # imported late: --help must be quick
+        from leasehold.watch.operator import skipped_by  # imported late: --help must be quick
 
-        again = "" if wanted.state == "completed" else " Repeat the command for the rest."
-        click.echo(f"leasehold: {left_by(done)}{again}", err=True)
+        again = "" if verb == "retry" else " Repeat the command for the rest."
+        click.echo(f"leasehold: {skipped_by(done)}{again}", err=True)
         end_badly()
     return True

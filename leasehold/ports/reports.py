@@ -76,8 +76,7 @@ QUEUE_ROWS = 200
 
 
 class Reports(Clocked):
-    """Read-only queries for people. They have their own connections, so that no claim waits behind
-    them. Every answer is bounded."""
+    """Read-only queries for people. Every answer is bounded."""
 
     async def check_schema(self) -> None:
         """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -41,6 +42,7 @@ _CHANGED = {
     "discard": ("waiting", "quarantined"),
 }
 """Where the jobs were that each action has changed, as the Store answers."""
+_VERBS = {"cancel": "cancelled", "discard": "discarded"}
 _SHOWN_IDS = 5
 
 
@@ -49,9 +51,9 @@ class Bulk(NamedTuple):
 
     changed: int
     held: int
-    """Matching jobs that it left alone, because transactions hold their rows."""
+    """Matching jobs that it skipped because transactions held their rows."""
     more: bool
-    """The time was over: more jobs may match."""
+    """Time ran out: more jobs may match."""
 
 
 class Operator:
@@ -93,24 +95,24 @@ class Operator:
         (nothing to do). Raises JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
-        return await self._told("cancel", job, where, unchanged=("finished",))
+        return await self._told("cancel", job, where)
 
     async def retry(self, given: UUID | str) -> str:
         """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). Raises
         JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.retry(job, self._now())
-        return await self._told("retry", job, where, unchanged=("running",))
+        return await self._told("retry", job, where)
 
     async def discard(self, given: UUID | str, reason: str = "") -> str:
         """``waiting`` or ``quarantined`` (it is discarded), ``running`` or ``finished`` (nothing
         changed). Raises JobNotFound, Conflict."""
         job = job_id_of(given)
         where = await self.store.discard(job, self._reason("discarded", reason), self._now())
-        return await self._told("discard", job, where, unchanged=("running", "finished"))
+        return await self._told("discard", job, where)
 
     async def ask_stack(self, given: UUID | str) -> bool:
-        """Ask the job's node for the stack of its handler, which ``store.stack`` shows after the
+        """Ask the job's node for the stack of its handler, which ``reports.stack`` shows after the
         node's next renewal. False if the job does not run. Raises JobNotFound."""
         job = job_id_of(given)
         asked = await self.store.ask_stack(job, self._env.new_id(), self._now())
@@ -120,12 +122,10 @@ class Operator:
             await self._record("look at the stack", f"job {job}", 1)
         return asked
 
-    async def _told(
-        self, act: str, job: UUID, where: str | None, unchanged: tuple[str, ...]
-    ) -> str:
+    async def _told(self, act: str, job: UUID, where: str | None) -> str:
         if where is None:
             raise no_such_job(job)
-        if where not in unchanged:
+        if where in _CHANGED[act]:
             await self._record(act, f"job {job}", 1)
         return where
 
@@ -155,10 +155,12 @@ class Operator:
         return count
 
     # -- many ------------------------------------------------------------------------------------
-    async def preview(self, wanted: JobFilter, act: str) -> tuple[int, bool]:
-        """How many jobs the action would find, and whether there may be more. Raises BadFilter as
-        :meth:`bulk` does."""
-        _check(act, wanted.state, may_stop=False)
+    async def preview(
+        self, wanted: JobFilter, act: str, *, may_stop: bool = False
+    ) -> tuple[int, bool]:
+        """How many jobs the action would find, and whether there may be more. ``may_stop``: the
+        action will have a time limit. Raises BadFilter as :meth:`bulk` does."""
+        _check(act, wanted.state, may_stop=may_stop)
         count, more = 0, False
         for part in _parts(act, wanted):
             after: str | None = None
@@ -183,19 +185,25 @@ class Operator:
         that the action does not change, and for a retry without a state."""
         _check(act, wanted.state, may_stop=seconds is not None)
         ends_at = math.inf if seconds is None else self._env.boot_now() + seconds
+        why = "" if act == "retry" else self._reason(_VERBS[act], reason)
         changed = held = under_way = 0
         try:
             for part in _parts(act, wanted):
                 async for batch, more in self._batches(act, part):
                     under_way = len(batch)
-                    where = Counter((await self._batch(act, part, batch, reason)).values())
+                    where = await self._batch(act, part, batch, why)
                     under_way = 0
-                    held += where["locked"]
-                    changed += sum(where[place] for place in _CHANGED[act])
+                    places = Counter(where.values())
+                    held += places["locked"]
+                    changed += sum(places[place] for place in _CHANGED[act])
                     if more and self._env.boot_now() > ends_at:
                         return Bulk(changed, held, True)
         except errors.LeaseholdError as error:
-            error.args = (f"{error} {changed:,} jobs were changed before.",)
+            if not getattr(error, "sent", False):
+                under_way = 0
+            if changed:
+                before = f"Jobs changed before this error: {changed:,}."
+                error.do, error.args = f"{error.do} {before}", (f"{error} {before}",)
             raise
         finally:
             if changed or under_way:
@@ -222,17 +230,23 @@ class Operator:
                 return
 
     async def _batch(
-        self, act: str, wanted: JobFilter, jobs: Sequence[UUID], reason: str
+        self, act: str, wanted: JobFilter, jobs: Sequence[UUID], why: str
     ) -> dict[UUID, str]:
         """Return where each job was."""
-        now = self._now()
-        if not jobs:
-            return {}
-        if act == "retry":  # by its state: one that has completed since it was listed stays so
-            return await self.store.retry_many(jobs, now, wanted.state)
-        if act == "cancel":
-            return await self.store.cancel_many(jobs, self._reason("cancelled", reason), now)
-        return await self.store.discard_many(jobs, self._reason("discarded", reason), now)
+        where: dict[UUID, str] = {}
+        while jobs:
+            if act == "retry":  # by its state: one that has completed since it was listed stays so
+                found = await self.store.retry_many(jobs, self._now(), wanted.state)
+            elif act == "cancel":
+                found = await self.store.cancel_many(jobs, why, self._now())
+            else:
+                found = await self.store.discard_many(jobs, why, self._now())
+            again = not where
+            where |= found
+            jobs = [job for job, place in found.items() if place == "locked"] if again else []
+            if jobs:  # most are claimed or completed at this moment
+                await asyncio.sleep(Tuning.locked_first_pause)
+        return where
 
     # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:
@@ -407,13 +421,13 @@ def _parts(act: str, wanted: JobFilter) -> list[JobFilter]:
     return [unfinished, quarantined] if act == "discard" else [unfinished]
 
 
-def left_by(done: Bulk) -> str:
-    """What an action on many jobs has left, in a sentence; empty if nothing."""
+def skipped_by(done: Bulk) -> str:
+    """What an action on many jobs has skipped, in a sentence; empty if nothing."""
     if not done.held:
         return ""
     if done.held == 1:
-        return "1 job was left, because a transaction holds its row."
-    return f"{done.held:,} jobs were left, because transactions hold their rows."
+        return "1 job was skipped because a transaction holds its row."
+    return f"{done.held:,} jobs were skipped because transactions hold their rows."
 
 
 def drained(worker_id: str, ends: bool) -> str:

@@ -13,7 +13,7 @@ from leasehold.model.job import JobOptions, needed
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.schedule import Spec
 from leasehold.tuning import Tuning
-from leasehold.watch.operator import ACTS, Operator, drained, left_by
+from leasehold.watch.operator import ACTS, Operator, drained, skipped_by
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.schedules import listing, read_arguments, read_spec
@@ -59,7 +59,9 @@ async def bulk(site: Site, request: Request) -> Response:
         "cancel": "cancelled, or cancellation requested if running",
         "discard": "discarded",
     }
-    said = f"{done.changed:,} job{'' if done.changed == 1 else 's'} {verb[act]}. {left_by(done)}"
+    said = f"{done.changed:,} job{'' if done.changed == 1 else 's'} {verb[act]}."
+    if skipped := skipped_by(done):
+        said += f" {skipped}"
     if done.more:
         said += " More jobs may match. The command `leasehold jobs` has no time limit."
     bad = bool(done.held or done.more or not done.changed)

@@ -81,7 +81,7 @@ async def preview(site: Site, request: Request) -> Response:
     text = request.query_params.get("q", "").strip()
     act = request.query_params.get("act", "")
     wanted = read_filter(text)
-    count, more = await (await site.operator(request)).preview(wanted, act)
+    count, more = await (await site.operator(request)).preview(wanted, act, may_stop=True)
     return await site.render(
         request,
         "bulk.html",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -168,18 +167,15 @@ class SimReports(Reports):
     ) -> list[StoredSchedule]:
         found = [
             row
-            for key, row in sorted(self.db.schedules.items())
-            if key > (after_app, after) and app in (None, row.app)
-            if name in (None, row.name) and row.name.startswith(prefix)
+            for _, row in sorted(self.db.schedules.items())
+            if app in (None, row.app) and name in (None, row.name)
         ]
-        return [self._stored(row, longest) for row in found[:limit]]
+        return [self._stored(row) for row in found[:limit]]
 
-    def _stored(self, row: ScheduleRow, longest: int | None) -> StoredSchedule:
+    def _stored(self, row: ScheduleRow) -> StoredSchedule:
         key, job = (row.app, row.name), row.job
         last_at = max((at for *of, at in self.db.ticks if (*of,) == key), default=None)
         last = self.db.ticks[*key, last_at].state if last_at else None
-        if longest is not None and len(json.dumps(job.get("payload"))) > longest:
-            job = {option: given for option, given in job.items() if option != "payload"}
         return StoredSchedule(
             *key, row.described, row.task_name, row.missed, row.paused, row.next_at, last_at, last,
             row.release, row.high_water, row.in_code, row.spec, job, row.grace_seconds,

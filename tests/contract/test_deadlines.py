@@ -444,9 +444,6 @@ async def test_the_level_that_is_due_last_says_whether_one_that_stands_alone_was
     assert await world.b.store.end_deadline(deadline, "met", world.now) == "met"
 
 
-# -- for people ------------------------------------------------------------------------------------
-
-
 async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World):
     await world.enqueue(deadline=(level(60), level(8 * 86400)))
     done = await world.claimed(deadline=(level(60),))

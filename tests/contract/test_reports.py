@@ -279,6 +279,15 @@ async def test_a_job_that_was_taken_away_at_its_last_attempt_counts_as_a_failure
     assert await world.b.store.requeue(claimed.id, claimed.claim_token, world.now)
     [failing] = await world.reports.failures("discarded", 600.0, world.now)
     assert failing.discarded == 1
+
+
+async def test_a_quarantined_job_is_counted_until_somebody_decides(world: World):
+    claimed = await world.claimed(world.b)
+    await world.b.store.start(world.b.id, claimed.id, claimed.claim_token, world.now)
+    await world.b.leave()
+    await world.a.store.rescue([world.b.id], 1, 100, world.now)
+    assert (await world.reports.summary(world.now)).quarantined == 1
+    await world.a.store.discard(claimed.id, "why", world.now)
     assert (await world.reports.summary(world.now)).quarantined == 0
 
 

@@ -293,6 +293,3 @@ async def test_a_finished_job_begins_again(world: World):
     assert again.history and again.scheduled_for == at(5)
     record = await world.get(claimed.id)
     assert (record.last_error, record.completed_at) == ("boom", None)
-
-
-# -- reading --------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def test_an_action_says_that_a_transaction_holds_a_matching_job(cli: Cli):
             done = cli("jobs", act, "--where", "queue:mail", "--yes", exits=1)
             assert done.stdout.startswith(told)
             assert done.stderr == (
-                "leasehold: 1 job was left, because a transaction holds its row. "
+                "leasehold: 1 job was skipped because a transaction holds its row. "
                 "Repeat the command for the rest.\n"
             )
     told = cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
@@ -153,7 +153,7 @@ def test_an_action_says_that_a_transaction_holds_a_matching_job(cli: Cli):
     assert {cli.state(job) for job in jobs} == {"cancelled"}
 
 
-async def test_a_job_that_was_locked_is_not_retried_later_when_it_may_have_completed(
+async def test_a_locked_job_is_tried_once_more_and_then_skipped(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ):
     app = App(migrated)
@@ -173,7 +173,18 @@ async def test_a_job_that_was_locked_is_not_retried_later_when_it_may_have_compl
     async with await psycopg.AsyncConnection.connect(migrated) as holder:
         await holder.execute("select from leasehold.job where id = %s for update", [job.id])
         assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (0, 1, False)
-    assert asked == [job.id]
+        assert asked == [job.id] * 2
+        asked.clear()
+
+        async def freed(ids: Sequence[UUID], *rest: Any) -> dict[UUID, str]:
+            where = await noted(ids, *rest)
+            await holder.rollback()
+            return where
+
+        monkeypatch.setattr(operator.store, "retry_many", freed)
+        await holder.execute("select from leasehold.job where id = %s for update", [job.id])
+        assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (1, 0, False)
+    assert asked == [job.id] * 2
     await app.close()
 
 
@@ -220,8 +231,9 @@ async def test_a_job_that_fails_again_meanwhile_is_retried_once(
     await app.close()
 
 
+@pytest.mark.parametrize(("sent", "unsure"), [(True, ", and perhaps 2 more"), (False, "")])
 async def test_what_an_action_has_changed_before_an_error_is_on_record(
-    migrated: str, in_small_steps: None, monkeypatch: pytest.MonkeyPatch
+    migrated: str, in_small_steps: None, monkeypatch: pytest.MonkeyPatch, sent: bool, unsure: str
 ):
     app = App(migrated)
 
@@ -238,16 +250,24 @@ async def test_what_an_action_has_changed_before_an_error_is_on_record(
     async def breaks(ids: Sequence[UUID], reason: str, now: Any) -> dict[UUID, str]:
         calls.append(len(ids))
         if len(calls) == 2:
-            raise Unavailable("the connection was lost")
+            raise Unavailable("the connection was lost", sent=sent)
         return await cancel(ids, reason, now)
 
     monkeypatch.setattr(operator.store, "cancel_many", breaks)
-    with pytest.raises(Unavailable, match="2 jobs were changed before"):
+    with pytest.raises(Unavailable, match="changed before this error: 2") as lost:
         await operator.bulk("cancel", JobFilter(task="t"), "task:t")
+    assert "changed before this error: 2" in lost.value.do
     [acted] = await (await app.inspect()).events(kind="person_acted")
     assert (acted.fields["act"], acted.fields["count"]) == ("cancel", 2)
-    assert acted.fields["on"] == "jobs task:t, and perhaps 2 more"
+    assert acted.fields["on"] == f"jobs task:t{unsure}"
     await app.close()
+
+
+def test_a_refused_action_leaves_no_record(cli: Cli):
+    cli.enqueue(queue="mail")
+    given = "jobs", "cancel", "--where", "queue:mail", "--yes", "--reason", "x" * 1000
+    assert "changed before" not in cli(*given, exits=1).stderr
+    assert cli.acts() == []
 
 
 @pytest.mark.parametrize(
@@ -274,6 +294,8 @@ async def test_the_dashboard_retries_no_completed_jobs_of_which_it_may_reach_onl
     for wanted, says in ((JobFilter(), "Add a state"), (JobFilter("completed"), "no time limit")):
         with pytest.raises(BadFilter, match=says):
             await operator.bulk("retry", wanted, "", seconds=15)
+        with pytest.raises(BadFilter, match=says):
+            await operator.preview(wanted, "retry", may_stop=True)
     assert await operator.bulk("retry", JobFilter("completed"), "") == (0, 0, False)
     assert acts_on(None) == acts_on("available") == ["cancel", "discard"]
     assert acts_on("completed") == [] and acts_on("discarded") == ["retry"]
@@ -311,6 +333,7 @@ def test_a_filter_of_the_list_is_not_taken_for_one_of_the_action(cli: Cli):
     job = cli.enqueue(queue="mail")
     given = "jobs", "--queue", "mail", "cancel", "--where", "state:available", "--yes"
     assert "After cancel, use --where FILTER" in cli(*given, exits=2).stderr
+    assert "--where" not in cli("jobs", "--queue", "mail", "show", str(job), exits=2).stderr
     assert cli.state(job) == "available"
 
 

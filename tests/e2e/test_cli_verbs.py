@@ -146,7 +146,11 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "jobs": [("", WELL), ("--state discarded --json", WELL)],
     "jobs cancel": [("{scheduled} --reason enough", WELL), ("{completed}", 1)],
     "jobs discard": [("--where task:flaky --yes", WELL)],
-    "jobs retry": [("{cancelled}", WELL), ("{discarded}", WELL), ("--where task:none", WELL)],
+    "jobs retry": [
+        ("{cancelled}", WELL),
+        ("{discarded}", WELL),
+        ("--where 'state:discarded task:none'", WELL),
+    ],
     "jobs show": [(f"{{{state}}}", WELL) for state in STATES] + [("{running} --json", WELL)],
     "jobs stack": [("{running}", WELL)],
     "leaders": [("", WELL), ("--terms", WELL), ("--json", WELL)],

@@ -87,7 +87,9 @@ async def by_retry(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
             " where id = %s",
             [job],
         )
-    await user.execute(statement("job/retry", "leasehold"), {"jobs": [job], "now": None})
+    await user.execute(
+        statement("job/retry", "leasehold"), {"jobs": [job], "now": None, "state": None}
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ async def test_jobs_are_found_behind_many_others(app: App, sql: Any) -> None:
 
 async def test_a_list_that_takes_too_long_is_refused(app: App) -> None:
     await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(7)])
-    (await app.operator("ann", "test")).store.pool.call_timeout = 0.0
+    (await app.reports())._seconds = 0.0
     assert len(await app.jobs()) == 7, "one step is enough"
     assert len(await app.jobs(task="t", limit=2)) == 2, "the first step found enough"
     with pytest.raises(Unavailable, match="the list was not complete after 0 s"):

@@ -200,7 +200,8 @@ async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
 async def test_the_estimate_of_a_long_queue_leaves_out_what_waits_for_its_time(app: App, sql: Sql):
     await sql(
         "insert into leasehold.job (id, queue, task_name, payload, ready)"
-        " select gen_random_uuid(), 'default', 't', '{}', n % 4 = 0 from generate_series(1, 24000) n"
+        " select gen_random_uuid(), 'default', 't', '{}', n % 4 = 0"
+        " from generate_series(1, 24000) n"
     )
     operator = await app.operator("test", "test")
     [row] = await operator.reports.queues(None)

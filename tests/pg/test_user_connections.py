@@ -12,6 +12,7 @@ import pytest
 
 from leasehold import App, Context
 from leasehold.app import home
+from leasehold.config import Settings
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -46,6 +47,35 @@ async def opened(sql: Sql) -> dict[str, int]:
 async def blocked(sql: Sql) -> list[str]:
     """The kinds of the connections that wait for a lock."""
     return [kind for (kind,) in await sql(BLOCKED)]
+
+
+async def test_jobs_are_listed_while_enqueues_wait_for_a_users_transaction(
+    app: App, sql: Sql, key: psycopg.AsyncConnection
+):
+    @app.task(name="hello")
+    async def hello() -> None: ...
+
+    most = app.settings.user_connections
+    again = hello.using(unique="one").job()
+    waiting = [asyncio.ensure_future(app.enqueue(again)) for _ in range(most)]
+
+    async def all_wait() -> bool:
+        return len(await blocked(sql)) == most
+
+    await until_async(all_wait, 30, "all enqueues to wait")
+    other = await sql("select id from leasehold.enqueue(%s::jsonb)", ['{"task": "hello"}'])
+    assert [(job.id,) for job in await app.jobs()] == other
+    assert await opened(sql) == {"user": most, "people": 1}
+    assert not any(task.done() for task in waiting)
+    await key.rollback()
+    await asyncio.gather(*waiting)
+
+
+def test_a_statement_of_a_report_ends_before_prometheus_gives_up(migrated: str) -> None:
+    for given, limit in ((60.0, 5.0), (2.0, 2.0)):
+        stores = home.Stores(Settings(dsn=migrated, call_timeout=given))
+        assert stores.people.pool.call_timeout == limit < 10
+        assert stores.users.pool.call_timeout == given
 
 
 @pytest.mark.parametrize("by", ["the application", "a handler"])

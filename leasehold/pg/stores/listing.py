@@ -74,7 +74,7 @@ class Listing:
         if cut:
             raise BadFilter(
                 f"{Tuning.running_rows:,} available jobs or more stand before the running ones",
-                do="Name a queue with fewer, or look again when there are fewer",
+                do="Filter by a queue that has fewer, or look again later",
             )
         return ids, [str(i) for i in ids], None, looked
 

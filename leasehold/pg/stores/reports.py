@@ -16,8 +16,10 @@ from leasehold.tuning import Tuning
 
 
 class PgReports(PgOperations, Reports):
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, seconds: float | None = None) -> None:
+        """``seconds``: how long a list may take that needs several statements."""
         self._pool = pool
+        self._seconds = pool.call_timeout if seconds is None else seconds
         self._listing = Listing(pool)
 
     async def check_schema(self) -> None:
@@ -27,15 +29,15 @@ class PgReports(PgOperations, Reports):
     async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
         found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
         after: str | None = None
-        allowed, began = self._pool.call_timeout, self._pool.now()
+        began = self._pool.now()
         while True:
             ids, after = await self._listing.step(wanted, after, limit - len(found))
             found.update(dict.fromkeys(ids))
             if after is None or len(found) >= limit:
                 break
-            if self._pool.now() - began > allowed:
+            if self._pool.now() - began > self._seconds:
                 raise Unavailable(
-                    f"the list was not complete after {allowed:g} s",
+                    f"the list was not complete after {self._seconds:g} s",
                     do="Narrow it, for example by a state, or raise LEASEHOLD_CALL_TIMEOUT",
                 )
         rows = await self._pool.fetch("job/records", {"ids": list(found)})
