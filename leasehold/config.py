@@ -315,7 +315,7 @@ class Settings:
             if getattr(self, label) > high:
                 raise ConfigError(f"{label} must be at most {high}", got=getattr(self, label))
         if storable(self.dsn) != self.dsn:  # libpq stops at a NUL, and would connect elsewhere
-            raise ConfigError("dsn must be text without NUL or half of a surrogate pair")
+            raise ConfigError("dsn must be text without NUL or a lone surrogate")
         if self.log not in ("text", "json"):
             raise ConfigError("log must be 'text' or 'json'", got=self.log)
         catch_up: Any = self.retention.catch_up_seconds
@@ -489,7 +489,7 @@ def check_text(label: str, value: object, limit: int, *, empty: bool = False) ->
         raise ConfigError(f"{label} must be text", got=value)
     if len(value) > limit or storable(value) != value:
         raise ConfigError(
-            f"{label} must have at most {limit} characters, no NUL and no half of a surrogate pair",
+            f"{label} must have at most {limit} characters, no NUL and no a lone surrogate",
             got=ascii(value),
         )
     return value

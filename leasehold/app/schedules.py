@@ -94,7 +94,7 @@ class StoredSchedules:
             stored = found and found.spec
         if stored != spec.to_json():
             raise BadSchedule(
-                f"at is more than {duration(catch_up)} ago, so that it never fires",
+                f"at is more than {duration(catch_up)} ago, so it would never fire",
                 got=at.isoformat(),
                 do="To run the task now, enqueue it",
             )

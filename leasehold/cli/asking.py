@@ -84,6 +84,19 @@ def given(name: str) -> Any:
     return None
 
 
+def has_subcommand(**filters: str | None) -> bool:
+    """Return whether a subcommand follows the group. Raises UsageError if it would ignore one of
+    ``filters``, the options of the group's list."""
+    context = click.get_current_context()
+    if context.invoked_subcommand is None:
+        return False
+    for name, value in filters.items():
+        if value is not None:
+            command = f"{context.command_path} {context.invoked_subcommand}"
+            raise click.UsageError(f"--{name} filters the list only. See {command} --help.")
+    return True
+
+
 def end_badly() -> NoReturn:
     """Exit with status 1; the problem has already been printed."""
     click.get_current_context().exit(1)

@@ -57,6 +57,6 @@ def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, 
     if state or name:
         raise click.UsageError("--unhandled shows breaches of all names: drop --state and --name")
     breaches = look(lambda inspector: inspector.unhandled_breaches(limit))
-    show_rows(breaches, UNHANDLED, "No deadlines.")
+    show_rows(breaches, UNHANDLED, "No unhandled breaches.")
     if breaches:
         end_badly()

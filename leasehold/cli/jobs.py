@@ -15,6 +15,7 @@ from leasehold.cli.asking import (
     database_options,
     end_badly,
     given,
+    has_subcommand,
     limit_option,
     operator,
     show_rows,
@@ -53,16 +54,12 @@ def jobs(limit: int, **options: Any) -> None:
 
     With --state running, the oldest come first; with scheduled or retryable, those due next.
 
-    ID is a job's id, or at least 8 digits of its beginning that only
-    this job has. Ids begin with the time: the first 8 digits stand for about a minute.
+    ID is a job's id, or its first digits: at least 8, and enough to
+    match only this job. Ids begin with the time: the first 8 digits stand for about a minute.
     """
-    if subcommand := click.get_current_context().invoked_subcommand:
-        acts = "cancel", "retry", "discard"
-        if before := [f"--{name}" for name in SIMPLE if options[name] is not None]:
-            instead = f" After {subcommand}, use --where FILTER." if subcommand in acts else ""
-            raise click.UsageError(f"{before[0]} filters the list only.{instead}")
-        return
     wanted = {name: options[name] for name in SIMPLE}
+    if has_subcommand(**wanted):
+        return
     found = ask(lambda app: app.jobs(limit=limit, **wanted))
     show_rows([tables.as_row(job) for job in found], tables.JOBS, "No jobs.")
 

@@ -15,6 +15,7 @@ from leasehold.cli.asking import (
     database_options,
     end_badly,
     given,
+    has_subcommand,
     limit_option,
     look,
     operator,
@@ -71,7 +72,7 @@ _list_options = together(
         "--name",
         "prefix",
         metavar="PREFIX",
-        help="List only schedules whose names begin like this.",
+        help="List only schedules whose names begin with PREFIX.",
     ),
     limit_option(1000),
     table_options,
@@ -82,7 +83,7 @@ _list_options = together(
 @_list_options
 def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) -> None:
     """List, create, pause, resume, run, backfill or remove schedules, or list their ticks."""
-    if not click.get_current_context().invoked_subcommand:
+    if not has_subcommand(app=app_name, name=prefix):
         _list_schedules(app_name, prefix, limit)
 
 
@@ -91,8 +92,8 @@ def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> Non
     show_rows(found, tables.SCHEDULES, "No schedules.")
     if len(found) == limit:
         click.echo(
-            f"Only the first {counted(limit, 'schedule')}, there may be more. "
-            "Use --app, --name and --limit.",
+            f"Showing only the first {counted(limit, 'schedule')}. There may be more: "
+            "use --app, --name or --limit.",
             err=True,
         )
 
@@ -124,7 +125,7 @@ def pause_schedule(name: str, app_name: str | None, **_: Any) -> None:
 @schedules.command("resume")
 @_on_schedule
 def resume_schedule(name: str, app_name: str | None, **_: Any) -> None:
-    """Resume a schedule; its `missed` option decides about moments missed while paused."""
+    """Resume a schedule; `missed` decides what happens to moments missed while paused."""
     app = act(lambda acting: acting.resume(name, app_name))
     click.echo(f"Schedule {name} of {app} is resumed.")
 

@@ -87,9 +87,9 @@ def verify_schema(**_: Any) -> None:
 def lift_tokens(**_: Any) -> None:
     """Make every later token higher than all earlier ones.
 
-    Run it after a restore from an older backup, and where doctor says so. Fences in other stores
-    may remember tokens that the restored database does not know. Sequences that were not copied
-    with their rows continue after them. You can run it while nodes are running.
+    Run it after a restore from an older backup, after a failover that lost commits, and when doctor
+    recommends it. Fences in other stores may remember tokens that the database does not know. It
+    also advances sequences past rows that were copied without them. It works while nodes run.
     """
     timeline = ask(lambda app: app.lift_tokens())
     click.echo(f"Tokens continue at timeline {timeline}: from {timeline - 1 << 32:,}.")

@@ -57,7 +57,7 @@ def _lock_name(row: Row) -> str:
 def _lock_mode(row: Row) -> str:
     kind = {"ExclusiveLock": "exclusive", "ShareLock": "shared"}.get(row["mode"], str(row["mode"]))
     if row["token"] is not None:
-        return f"{kind}, term {row['token']}"
+        return f"{kind}, {'term' if kind == 'leader' else 'token'} {row['token']}"
     return kind if row["granted"] else f"waits ({kind})"
 
 

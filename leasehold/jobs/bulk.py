@@ -176,7 +176,7 @@ class Numbered(Sequence[Pair]):
             raise errors.BadJob(
                 f"enqueue_many takes at most {self._limit} jobs in one call",
                 got=len(given) if self._whole else f"more than {self._limit}",
-                do="Cut them into several calls",
+                do="Split them into several calls",
             )
         options = [job.options for job in given]
         self._plain = self._plain and all([each.plain for each in options])

@@ -168,7 +168,7 @@ class Client:
                     raise  # they may have run already
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
         raise errors.Unavailable(
-            "the database did not answer", do="Try again. leasehold doctor examines the connection"
+            "the database did not answer", do="Try again. leasehold doctor checks the connection"
         )
 
     async def _copied(self, jobs: Numbered) -> bool:
@@ -248,7 +248,7 @@ class Client:
                 if record is None:
                     raise away or errors.Unavailable(
                         "the database did not answer",
-                        do="Try again. leasehold doctor examines the connection",
+                        do="Try again. leasehold doctor checks the connection",
                     )
                 raise errors.WaitTimeout(
                     f"job {record.id} is {record.state} after {limit:g} s",

@@ -19,7 +19,7 @@ from leasehold.model.deadline import DueLevel
 from leasehold.model.moments import is_number
 from leasehold.ports import JobStore
 
-_RETURN = "Leave the handler, and write nothing more"
+_RETURN = "Return from the handler, and write nothing more"
 _logger = logging.getLogger("leasehold.job")
 
 
@@ -130,7 +130,11 @@ class Context:
         LostClaim if the claim was lost. If the job was cancelled, the handler is stopped here as
         it would be anywhere."""
         if not is_number(share, 0, 1):
-            raise BadJob("progress takes a share from 0 to 1", got=share, do="Say done / all")
+            raise BadJob(
+                "progress takes a share from 0 to 1",
+                got=share,
+                do="Pass a fraction, such as done / total",
+            )
         job = self.claim.job
         if self.claim.completed_elsewhere:
             return  # its row stays locked until the handler's transaction ends

@@ -331,9 +331,9 @@ class Registry:
             )
         if not task.accepts(**{argument: {}}):
             raise error(
-                f"task {task.name} cannot take a {argument}",
-                do=f"Give its function one argument named {argument} (a dict), and all others a "
-                "default",
+                f"task {task.name} cannot be called with only {argument}",
+                do=f"Its function needs a parameter named {argument} (a dict), and a default for "
+                "every other parameter",
             )
         standing = getattr(given, "standing_options", None)  # of a Task, perhaps with using(…)
         return task.as_callback(standing(option) if standing else task.job_options)

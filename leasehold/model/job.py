@@ -211,7 +211,7 @@ def _check(job: JobOptions) -> None:
         if text is None and label == "unique":
             continue
         if not isinstance(text, str) or not text or storable(text) != text:
-            raise BadJob(f"{label} must be text without NUL or half a surrogate", got=ascii(text))
+            raise BadJob(f"{label} must be text without NUL or lone surrogates", got=ascii(text))
         if len(text) > Limits.text_chars:
             raise BadJob(f"{label} has more than {Limits.text_chars} characters", got=text)
     if not isinstance(job.history, bool):
@@ -246,7 +246,7 @@ def _check_tags(tags: object) -> None:
         raise BadJob(f"tags must be a list of at most {MOST_TAGS} texts", got=tags, do=example)
     for tag in tags:
         if not isinstance(tag, str) or not 0 < len(tag) <= TAG_CHARS or storable(tag) != tag:
-            rule = f"1 to {TAG_CHARS} characters without NUL or half a surrogate"
+            rule = f"1 to {TAG_CHARS} characters without NUL or lone surrogates"
             raise BadJob(f"a tag must be text of {rule}", got=ascii(tag), do=example)
     if len(set(tags)) < len(tags):
         raise BadJob("tags must not have the same tag twice", got=tags, do="Leave one of them out")
@@ -427,7 +427,7 @@ def encode(label: str, value: Any, limit: int) -> str:
         ) from None
     except UnicodeEncodeError as error:
         raise BadPayload(
-            f"{label}: half of a surrogate pair",
+            f"{label}: a lone surrogate",
             got=str(error),
             do="Pass valid Unicode, or bytes for an argument that is annotated so",
         ) from None

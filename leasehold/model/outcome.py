@@ -159,8 +159,9 @@ def outcome_of(
     if inspect.iscoroutine(returned):
         returned.close()
         return Discard(
-            "the handler returned a coroutine that nobody awaited. Either an `await` is missing in "
-            "it, or a decorator hides that it is async: then await it in the decorator's function"
+            "the handler returned a coroutine that was never awaited. Either the handler lacks an "
+            "`await`, or a decorator hides that the handler is async: then await the handler in "
+            "the decorator's wrapper"
         )
     try:
         written = values.write_result(returned) if values else returned

@@ -148,7 +148,11 @@ class Every(Spec):
         got = in_seconds(self.seconds)
         number = isinstance(got, (int, float)) and not isinstance(got, bool)
         if not number or got != got:  # NaN; math.isnan raises for a whole number like 10**400
-            raise BadSchedule("an interval is a number of seconds", got=got, do="Say seconds=30")
+            raise BadSchedule(
+                "an interval is a number of seconds",
+                got=got,
+                do="Pass a number, such as seconds=30",
+            )
         if not MIN_EVERY_SECONDS <= got <= MAX_EVERY_SECONDS:
             nearest = min(max(got, MIN_EVERY_SECONDS), MAX_EVERY_SECONDS)
             raise BadSchedule(
@@ -361,7 +365,7 @@ def _never(expression: str) -> BadSchedule:
     return BadSchedule(
         "the cron expression never fires",
         got=expression,
-        do="No month that it names has such a day",
+        do="Change the day or the month: no month in the expression has that day",
     )
 
 

@@ -146,9 +146,9 @@ class Operator:
         count = await self.store.seen(worker_id, self._now())
         if worker_id is not None and not count:
             raise errors.BadNode(
-                "no unseen dead node has this name",
+                "no unacknowledged dead node has this name",
                 got=worker_id,
-                do="leasehold status lists them. Leave the name out to mark all of them",
+                do="leasehold status lists them. Leave the name out to acknowledge all of them",
             )
         if count:
             await self._record("seen", f"dead node {worker_id or '(all)'}", count)
@@ -232,21 +232,24 @@ class Operator:
     async def _batch(
         self, act: str, wanted: JobFilter, jobs: Sequence[UUID], why: str
     ) -> dict[UUID, str]:
-        """Return where each job was."""
-        where: dict[UUID, str] = {}
-        while jobs:
-            if act == "retry":  # by its state: one that has completed since it was listed stays so
-                found = await self.store.retry_many(jobs, self._now(), wanted.state)
-            elif act == "cancel":
-                found = await self.store.cancel_many(jobs, why, self._now())
-            else:
-                found = await self.store.discard_many(jobs, why, self._now())
-            again = not where
-            where |= found
-            jobs = [job for job, place in found.items() if place == "locked"] if again else []
-            if jobs:  # most are claimed or completed at this moment
-                await asyncio.sleep(Tuning.locked_first_pause)
+        """Return where each job was. Locked ones are tried twice, because most of them are claimed
+        or completed at this moment."""
+        where = await self._change(act, wanted, jobs, why)
+        if locked := [job for job, place in where.items() if place == "locked"]:
+            await asyncio.sleep(Tuning.locked_first_pause)
+            where |= await self._change(act, wanted, locked, why)
         return where
+
+    async def _change(
+        self, act: str, wanted: JobFilter, jobs: Sequence[UUID], why: str
+    ) -> dict[UUID, str]:
+        if not jobs:
+            return {}
+        if act == "retry":  # by its state: one that has completed since it was listed stays so
+            return await self.store.retry_many(jobs, self._now(), wanted.state)
+        if act == "cancel":
+            return await self.store.cancel_many(jobs, why, self._now())
+        return await self.store.discard_many(jobs, why, self._now())
 
     # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:

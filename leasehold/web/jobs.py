@@ -148,8 +148,8 @@ _OUTCOMES = {
     "stopped": "returned to the queue: its worker stopped",
     "not_alone": "returned to the queue: it must run alone, and other jobs ran",
     "unknown_task": "returned to the queue: the node does not know the task",
-    "unknown_version": "returned to the queue: the node does not know its version",
-    "unreadable": "returned to the queue: the node could not read its arguments",
+    "unknown_version": "returned to the queue: the node does not know this version of the task",
+    "unreadable": "returned to the queue: the node could not read the job's arguments",
     "no_process": "returned to the queue: the node could not start it",
 }  # fmt: skip
 

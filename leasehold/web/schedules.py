@@ -120,7 +120,7 @@ def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
 def read_spec(form: dict[str, str], before: Spec | None) -> Spec:
     """The moments in a form. An interval keeps the anchor of ``before``. Raises BadSchedule."""
     cron, every, at = (form.get(name, "").strip() for name in ("cron", "every", "at"))
-    do = "Say 3600 for an interval, or 2030-01-31T07:00:00Z for a moment"
+    do = "Enter 3600 for an interval, or 2030-01-31T07:00:00Z for a moment"
     wrong = BadSchedule(
         "not a number of seconds, or a time with a time zone", got=at or every, do=do
     )
@@ -145,7 +145,7 @@ def read_arguments(form: dict[str, str], before: dict[str, Any], limit: int) -> 
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, dict):
-        do = 'Say {"customer": 42}'
+        do = 'Enter an object, such as {"customer": 42}'
         raise BadPayload("the arguments are not a JSON object", got=text, do=do)
     label = "the arguments"
     for name in given.keys() & before.keys():

@@ -332,8 +332,8 @@ async def test_a_job_that_completes_after_it_was_listed_does_not_run_again(migra
 def test_a_filter_of_the_list_is_not_taken_for_one_of_the_action(cli: Cli):
     job = cli.enqueue(queue="mail")
     given = "jobs", "--queue", "mail", "cancel", "--where", "state:available", "--yes"
-    assert "After cancel, use --where FILTER" in cli(*given, exits=2).stderr
-    assert "--where" not in cli("jobs", "--queue", "mail", "show", str(job), exits=2).stderr
+    said = cli(*given, exits=2).stderr
+    assert "--queue filters the list only. See leasehold jobs cancel --help." in said
     assert cli.state(job) == "available"
 
 
@@ -398,6 +398,8 @@ def test_a_schedule_runs_now_and_is_removed(cli: Cli):
     assert "of default was removed" in cli("schedules", "remove", "nightly").stdout
     assert cli.sql("select 1 from leasehold.schedule") == []
     assert "no schedule is named" in cli("schedules", "run", "nightly", exits=1).stderr
+    misplaced = "schedules", "--app", "default", "pause", "nightly"
+    assert "See leasehold schedules pause --help" in cli(*misplaced, exits=2).stderr
     assert [act for act, _, _ in cli.acts()] == ["run now", "backfill", "remove"]
 
 

@@ -69,7 +69,7 @@ async def test_a_schedules_job_tells_its_failure_with_the_tick(migrated: str):
 def test_what_cannot_take_a_failure_is_refused_at_the_definition():
     app = App("postgresql://nobody@127.0.0.1:1/nothing")
     bare = app.task(name="bare")(lambda: None)
-    with pytest.raises(BadJob, match="bare cannot take a failure"):
+    with pytest.raises(BadJob, match="bare cannot be called with only failure"):
         app.task(name="a", on_failure=bare)
     with pytest.raises(UnknownTask, match="on_failure is not a task of this application"):
         app.task(name="b", on_failure="bear")

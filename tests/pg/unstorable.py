@@ -16,7 +16,7 @@ def _loop() -> list[Any]:
 RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "an object": (object, "a value of type object that cannot be stored: result of t: not JSON"),
     "NUL": (lambda: {"a": "\x00"}, "result of t: text with a NUL"),
-    "a surrogate": (lambda: "\ud800", "half of a surrogate pair"),
+    "a surrogate": (lambda: "\ud800", "a lone surrogate"),
     "NaN": (lambda: float("nan"), "not JSON"),
     "itself": (_loop, "result of t"),
     "too deep": (lambda: json.loads("[" * 300 + "]" * 300), "nested deeper than 200"),

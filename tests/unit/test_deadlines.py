@@ -91,7 +91,7 @@ def test_a_callback_must_be_able_to_take_the_facts():
     @app.task(name="deaf")
     async def deaf(user_id: int) -> None: ...
 
-    with pytest.raises(BadDeadline, match="argument named breach"):
+    with pytest.raises(BadDeadline, match="parameter named breach"):
         app.task(name="w", deadline=Deadline(minutes=1, on_breach=deaf))(work)
 
 

@@ -131,7 +131,7 @@ def test_a_coroutine_that_nobody_awaited_is_no_result() -> None:
     async def handler() -> None: ...
 
     outcome = outcome_of("t", handler(), 100)
-    assert isinstance(outcome, Discard) and "that nobody awaited" in outcome.reason
+    assert isinstance(outcome, Discard) and "that was never awaited" in outcome.reason
 
 
 class _Raising(dict[str, int]):

@@ -111,11 +111,11 @@ async def test_the_calls_and_the_command_page_too(make: Make, dsn: str, procs: P
 
     found, said = listed("list", "--app", "shop", "--name", "report-001", "--limit", "3")
     assert found == ["report-00100", "report-00102", "report-00104"]
-    assert "Only the first 3 schedules, there may be more." in said
+    assert "Showing only the first 3 schedules. There may be more:" in said
     found, said = listed("--name", "report-0010")
     assert len(found) == 10 and "Only" not in said
     found, said = listed()
-    assert len(found) == 1000 and "Only the first 1,000 schedules" in said
+    assert len(found) == 1000 and "only the first 1,000 schedules" in said
 
 
 @pytest.mark.parametrize("app", [None, "shop"])

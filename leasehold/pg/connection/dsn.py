@@ -21,7 +21,7 @@ _ESCAPES = (
 def read_dsn(dsn: str) -> dict[str, Any]:
     """Return the parts of a DSN. Raises WrongDsn, whose message contains no part of a password."""
     if errors.storable(dsn) != dsn:  # libpq would stop at the NUL, and connect elsewhere
-        raise errors.WrongDsn("the DSN contains a NUL or half of a surrogate pair")
+        raise errors.WrongDsn("the DSN contains a NUL or a lone surrogate")
     if not dsn.startswith(("postgresql://", "postgres://")):
         _check_form(dsn)
     try:

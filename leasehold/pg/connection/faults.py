@@ -117,18 +117,18 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseholdError:
     if kind is not None:
         return kind(_what(kind), got=text, do=_WHAT_TO_DO.get(kind, ""))
     if isinstance(error, (psycopg.DataError, UnicodeEncodeError)) and not state:
-        # the driver cannot send it: text with a NUL or half of a surrogate pair
+        # the driver cannot send it: text with a NUL or a lone surrogate
         return errors.BadPayload(
             "a value that PostgreSQL cannot store",
             got=text,
-            do="Remove NULs and halves of surrogate pairs",
+            do="Remove NULs and lone surrogates",
         )
     if isinstance(error, psycopg.OperationalError) or not state:
         return errors.Unavailable(
             "the database did not answer",
             got=text,
             sent=sent,
-            do="Try again. leasehold doctor examines the connection",
+            do="Try again. leasehold doctor checks the connection",
         )
     return errors.QueryFailed(
         f"the database refused a statement ({state})",

@@ -54,7 +54,7 @@ Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
 """The errors of drivers."""
 _OF_A_CALL = (*_DRIVERS, UnicodeEncodeError)
-"""The errors of a call, including a parameter with half of a surrogate pair, which is not sent."""
+"""The errors of a call, including a parameter with a lone surrogate, which is not sent."""
 
 
 class ServerFacts(Struct, frozen=True):
@@ -98,7 +98,7 @@ class Session:
         except TimeoutError:
             raise errors.Unavailable(
                 "the database did not answer in time",
-                do="Try again. leasehold doctor examines the connection",
+                do="Try again. leasehold doctor checks the connection",
             ) from None
         except _DRIVERS as error:
             raise translate(error, sent=False) from None
