@@ -371,14 +371,13 @@ async def test_a_pooler_may_give_the_transaction_another_server_process(
     open_app: Any, migrated: str
 ) -> None:
     pgbouncer = PgBouncer(migrated, {"server_round_robin": 1})
-    pgbouncer.start()
+    app = open_app(pgbouncer.dsn)
     try:
         async with AsyncExitStack() as stack:
             for _ in range(3):  # so many server processes has the pooler then
                 connecting = psycopg.AsyncConnection.connect(pgbouncer.dsn, prepare_threshold=None)
                 connection = await stack.enter_async_context(await connecting)
                 await connection.execute("select 1")
-        app = open_app(pgbouncer.dsn)
         for number in range(4):
             lock = app.advisory_lock(f"{NAME} {number}")
             assert await lock.acquire()

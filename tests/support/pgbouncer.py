@@ -64,6 +64,8 @@ class PgBouncer:
         return self._process.pid
 
     def start(self) -> None:
+        """Start it again after :meth:`stop`."""
+        assert self._process is None, "it runs: a second one would never be stopped"
         as_account = ["-u", self._account] if self._account else []
         with self.log.open("ab") as out:
             self._process = subprocess.Popen(
