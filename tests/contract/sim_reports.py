@@ -160,10 +160,7 @@ class SimReports(Reports):
         *,
         app: str | None = None,
         name: str | None = None,
-        prefix: str = "",
-        after: str = "",
-        after_app: str = "",
-        longest: int | None = None,
+        **_: Any,
     ) -> list[StoredSchedule]:
         found = [
             row
