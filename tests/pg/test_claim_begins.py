@@ -505,6 +505,19 @@ async def test_each_queue_of_a_claim_has_its_own_limit_and_order(
     assert found == {"default": jobs["default"][4:], "mail": jobs["mail"][2:], "other": []}
 
 
+async def test_jobs_come_in_the_order_of_their_seats_wherever_their_rows_are(
+    worker: Worker, sql: Run
+) -> None:
+    jobs = [uuid4() for _ in range(300)]
+    places = list(enumerate(jobs, await worker.highest() + 1))
+    Random(7).shuffle(places)
+    for seat, job in places:
+        await sql(AT_SEAT, {"id": job, "seat": seat})
+    await sql("analyze leasehold.job")
+    assert [job.id for job in await worker.claim(limit=200)] == jobs[:200]
+    assert [job.id for job in await worker.claim(limit=200)] == jobs[200:]
+
+
 # -- transactions that stay open ------------------------------------------------------------------
 async def test_a_writer_of_something_else_holds_no_begin_back(bench: Bench, worker: Worker) -> None:
     await bench.user.execute("create table public.elsewhere as select pg_current_xact_id() as xid")

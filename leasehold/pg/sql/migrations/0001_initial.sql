@@ -1540,6 +1540,9 @@ declare
     at_level      integer;
     found_level   integer;
     first         bigint;
+    picked        tid[];
+    last          bigint;
+    noted         bigint;
     passed        bigint;
     published     bigint;
     shared        regclass;
@@ -1624,31 +1627,29 @@ begin
                 if passed > published + 1000 then
                     perform setval(shared, passed);
                 end if;
-                return query
-                with picked as materialized (
-                    select j.ctid as at_row from leasehold.job j
-                    where j.ready and j.node is null and j.queue = this_queue
-                      and leasehold.level(j.priority, j.fresh) = found_level and j.seat >= first
-                      and j.task_name <> all (not_tasks)
-                    order by j.seat limit wanted for update skip locked
-                ), taken as (
-                    update leasehold.job j
-                    set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
-                        claim_token = (timeline - 1 << 32) + nextval('leasehold.token_seq')
-                    where j.ctid = any (array(select p.at_row from picked p))
-                    returning j.*
-                ), noted as (
+                select array_agg(p.at_row), max(p.seat), (
+                    select c.seat from leasehold.claimed_to c
+                    where c.node = claimant and c.queue = this_queue and c.level = found_level)
+                into picked, last, noted
+                from (select j.ctid as at_row, j.seat from leasehold.job j
+                      where j.ready and j.node is null and j.queue = this_queue
+                        and leasehold.level(j.priority, j.fresh) = found_level and j.seat >= first
+                        and j.task_name <> all (not_tasks)
+                      order by j.seat limit wanted for update skip locked) p;
+                if last > coalesce(noted, 0) then
                     insert into leasehold.claimed_to as c (node, queue, level, seat)
-                    select claimant, this_queue, found_level, max(t.seat) + 10000 from taken t
-                    having max(t.seat) > coalesce((select c.seat from leasehold.claimed_to c
-                                                   where c.node = claimant and c.queue = this_queue
-                                                     and c.level = found_level), 0)
-                    on conflict on constraint claimed_to_pkey do update set seat = excluded.seat
-                )
-                select t.id, t.task_name, t.queue, t.payload, t.priority, t.attempt, t.max_attempts, t.crashes,
-                       t.claim_token, t.timeout_seconds, t.requeue_seconds, coalesce(t.tick_at, t.run_at), t.history,
-                       t.schedule, t.deadlines, t.trace, t.version, null::bigint[]
-                from taken t order by t.seat;
+                    values (claimant, this_queue, found_level, last + 10000)
+                    on conflict on constraint claimed_to_pkey do update set seat = greatest(c.seat, excluded.seat);
+                end if;
+                return query
+                update leasehold.job j
+                set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
+                    claim_token = (timeline - 1 << 32) + nextval('leasehold.token_seq')
+                from unnest(picked) p (at_row) -- a nested loop, which keeps their order
+                where j.ctid = p.at_row
+                returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts, j.crashes,
+                          j.claim_token, j.timeout_seconds, j.requeue_seconds, coalesce(j.tick_at, j.run_at), j.history,
+                          j.schedule, j.deadlines, j.trace, j.version, null::bigint[];
                 get diagnostics got = row_count;
                 wanted := wanted - got;
                 if got > 0 and alone then
