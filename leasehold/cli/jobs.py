@@ -208,7 +208,7 @@ def _many(
     done = act(lambda acting: acting.bulk(verb, wanted, words, reason))
     click.echo(f"{counted(done.changed, 'job')} {told}.")
     if done.held:
-        from leasehold.watch.operator import skipped_by  # imported late: --help must be quick
+        from leasehold.watch.bulk import skipped_by  # imported late: --help must be quick
 
         again = "" if verb == "retry" else " Repeat the command for the rest."
         click.echo(f"leasehold: {skipped_by(done)}{again}", err=True)

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections import Counter
-from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
-
-from msgspec import structs
 
 from leasehold import errors
 from leasehold.config import Settings, check_text
@@ -21,39 +15,16 @@ from leasehold.loops.recorder import as_row
 from leasehold.model.filter import JobFilter, ids_that_begin
 from leasehold.model.missed import Missed
 from leasehold.model.schedule import Spec
-from leasehold.model.states import FINISHED, WAITING, State
 from leasehold.ports import NodeView, Now, Reports, ScheduleDefinition, Store
 from leasehold.telemetry import log, make_event
 from leasehold.tuning import Tuning
 from leasehold.watch.backfill import backfill, code_defines, no_such_schedule
+from leasehold.watch.bulk import CHANGED, BulkAction, check, count_matching
 from leasehold.watch.inspector import Inspector
 from leasehold.watch.terms import EndedTerm, with_ends
 
-ACTS = ("retry", "cancel", "discard")
-_FROM = {
-    "retry": {State.SCHEDULED, State.RETRYABLE} | FINISHED,
-    "cancel": WAITING | {State.RUNNING},
-    "discard": WAITING | {State.QUARANTINED},
-}
-"""The states whose jobs each action changes."""
-_CHANGED = {
-    "retry": ("waiting", "finished"),
-    "cancel": ("waiting", "running"),
-    "discard": ("waiting", "quarantined"),
-}
-"""Where the jobs were that each action has changed, as the Store answers."""
 _VERBS = {"cancel": "cancelled", "discard": "discarded"}
 _SHOWN_IDS = 5
-
-
-class Bulk(NamedTuple):
-    """What an action on many jobs has done."""
-
-    changed: int
-    held: int
-    """Matching jobs that it skipped because transactions held their rows."""
-    more: bool
-    """Time ran out: more jobs may match."""
 
 
 class Operator:
@@ -125,7 +96,7 @@ class Operator:
     async def _told(self, act: str, job: UUID, where: str | None) -> str:
         if where is None:
             raise no_such_job(job)
-        if where in _CHANGED[act]:
+        if where in CHANGED[act]:
             await self._record(act, f"job {job}", 1)
         return where
 
@@ -160,17 +131,8 @@ class Operator:
     ) -> tuple[int, bool]:
         """How many jobs the action would find, and whether there may be more. ``may_stop``: the
         action will have a time limit. Raises BadFilter as :meth:`bulk` does."""
-        _check(act, wanted.state, may_stop=may_stop)
-        count, more = 0, False
-        for part in _parts(act, wanted):
-            after: str | None = None
-            for _ in range(Tuning.preview_steps):
-                ids, after = await self.reports.matching(part, after, Tuning.step_jobs)
-                count += len(ids)
-                if after is None:
-                    break
-            more = more or after is not None
-        return count, more
+        check(act, wanted.state, may_stop=may_stop)
+        return await count_matching(self.reports, act, wanted)
 
     async def bulk(
         self,
@@ -179,77 +141,22 @@ class Operator:
         words: str,
         reason: str = "",
         seconds: float | None = None,
-    ) -> Bulk:
+    ) -> BulkAction:
         """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``.
         ``words``: the filter as the person typed it, for the record. Raises BadFilter for a state
         that the action does not change, and for a retry without a state."""
-        _check(act, wanted.state, may_stop=seconds is not None)
-        ends_at = math.inf if seconds is None else self._env.boot_now() + seconds
+        check(act, wanted.state, may_stop=seconds is not None)
         why = "" if act == "retry" else self._reason(_VERBS[act], reason)
-        changed = held = under_way = 0
-        try:
-            for part in _parts(act, wanted):
-                async for batch, more in self._batches(act, part):
-                    under_way = len(batch)
-                    where = await self._batch(act, part, batch, why)
-                    under_way = 0
-                    places = Counter(where.values())
-                    held += places["locked"]
-                    changed += sum(places[place] for place in _CHANGED[act])
-                    if more and self._env.boot_now() > ends_at:
-                        return Bulk(changed, held, True)
-        except errors.LeaseholdError as error:
-            if not getattr(error, "sent", False):
-                under_way = 0
-            if changed:
-                before = f"Jobs changed before this error: {changed:,}."
-                error.do, error.args = f"{error.do} {before}", (f"{error} {before}",)
-            raise
-        finally:
-            if changed or under_way:
-                on = f"jobs {words or 'of any kind'}"
-                unsure = f", and perhaps {under_way:,} more" if under_way else ""
-                await self._record(act, on + unsure, changed)
-        return Bulk(changed, held, False)
-
-    async def _batches(self, act: str, wanted: JobFilter) -> AsyncIterator[tuple[list[UUID], bool]]:
-        """The ids of the matching jobs, each once, and whether there may be more. The next are
-        looked for when those before have been changed."""
         size = self._settings.limits.batch_rows
-        remember = act == "retry" and wanted.state in WAITING
-        seen: set[UUID] = set()  # one that fails again comes later in the order of times
-        after: str | None = None
-        while True:
-            ids, after = await self.reports.matching(wanted, after, Tuning.step_jobs)
-            fresh = [job for job in ids if job not in seen]
-            for start in range(0, max(len(fresh), 1), size):  # an empty one, where nothing matches
-                yield fresh[start : start + size], start + size < len(fresh) or after is not None
-            if remember:
-                seen.update(ids)
-            if after is None:
-                return
-
-    async def _batch(
-        self, act: str, wanted: JobFilter, jobs: Sequence[UUID], why: str
-    ) -> dict[UUID, str]:
-        """Return where each job was. Locked ones are tried twice, because most of them are claimed
-        or completed at this moment."""
-        where = await self._change(act, wanted, jobs, why)
-        if locked := [job for job, place in where.items() if place == "locked"]:
-            await asyncio.sleep(Tuning.locked_first_pause)
-            where |= await self._change(act, wanted, locked, why)
-        return where
-
-    async def _change(
-        self, act: str, wanted: JobFilter, jobs: Sequence[UUID], why: str
-    ) -> dict[UUID, str]:
-        if not jobs:
-            return {}
-        if act == "retry":  # by its state: one that has completed since it was listed stays so
-            return await self.store.retry_many(jobs, self._now(), wanted.state)
-        if act == "cancel":
-            return await self.store.cancel_many(jobs, why, self._now())
-        return await self.store.discard_many(jobs, why, self._now())
+        action = BulkAction(self.store, self.reports, self._env, size, act, wanted, why)
+        try:
+            await action.run(seconds)
+        finally:
+            if action.changed or action.unsure:
+                on = f"jobs {words or 'of any kind'}"
+                unsure = f", and perhaps {action.unsure:,} more" if action.unsure else ""
+                await self._record(act, on + unsure, action.changed)
+        return action
 
     # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:
@@ -380,57 +287,6 @@ class Operator:
 
     def _now(self) -> Now:
         return self._env.due_now()
-
-
-def acts_on(state: str | None) -> list[str]:
-    """The actions of the dashboard for jobs of this state (None: of any)."""
-    found = []
-    for act in ACTS:
-        with suppress(errors.BadFilter):
-            _check(act, state, may_stop=True)
-            found.append(act)
-    return found
-
-
-def _check(act: str, state: str | None, *, may_stop: bool) -> None:
-    """Raises BadJob or BadFilter if the action cannot change all jobs of this state (None: of any).
-    ``may_stop``: it may end before it has reached all of them."""
-    if act not in ACTS:
-        raise errors.BadJob("no such action", got=act[:40], do=errors.suggest(act, ACTS))
-    if state is not None and state not in _FROM[act]:
-        raise errors.BadFilter(
-            f"{act} changes no jobs in this state",
-            got=state,
-            do=f"It changes jobs that are {', '.join(sorted(map(str, _FROM[act])))}",
-        )
-    if act == "retry" and state is None:
-        raise errors.BadFilter(
-            "without a state, this filter also finds completed jobs, which would run again",
-            do="Add a state, such as state:discarded",
-        )
-    if act == "retry" and state == State.COMPLETED and may_stop:
-        raise errors.BadFilter(
-            "the dashboard may stop before the last job, and would then begin with the first again",
-            do="Use the command, which has no time limit: leasehold jobs retry --where …",
-        )
-
-
-def _parts(act: str, wanted: JobFilter) -> list[JobFilter]:
-    """Return the filter without the finished jobs that the action cannot change."""
-    if wanted.state is not None:
-        return [wanted]
-    unfinished = structs.replace(wanted, unfinished=True)
-    quarantined = structs.replace(wanted, state=State.QUARANTINED)
-    return [unfinished, quarantined] if act == "discard" else [unfinished]
-
-
-def skipped_by(done: Bulk) -> str:
-    """What an action on many jobs has skipped, in a sentence; empty if nothing."""
-    if not done.held:
-        return ""
-    if done.held == 1:
-        return "1 job was skipped because a transaction holds its row."
-    return f"{done.held:,} jobs were skipped because transactions hold their rows."
 
 
 def drained(worker_id: str, ends: bool) -> str:

@@ -13,7 +13,8 @@ from leasehold.model.job import JobOptions, needed
 from leasehold.model.missed import Missed, default_grace
 from leasehold.model.schedule import Spec
 from leasehold.tuning import Tuning
-from leasehold.watch.operator import ACTS, Operator, drained, skipped_by
+from leasehold.watch.bulk import ACTS, skipped_by
+from leasehold.watch.operator import Operator, drained
 from leasehold.web.gate import COOKIE, keep
 from leasehold.web.jobs import job_of, read_filter
 from leasehold.web.schedules import listing, read_arguments, read_spec

@@ -17,8 +17,9 @@ from leasehold.model.masking import SECRET
 from leasehold.model.states import FINISHED
 from leasehold.ports import AttemptView, EventView, JobDetail, StackView
 from leasehold.tuning import Tuning
+from leasehold.watch.bulk import acts_on
 from leasehold.watch.facts import stale
-from leasehold.watch.operator import Operator, acts_on
+from leasehold.watch.operator import Operator
 from leasehold.watch.why import why_waiting
 from leasehold.web.site import Site
 from leasehold.web.words import quoted, short, term

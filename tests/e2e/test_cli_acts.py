@@ -19,7 +19,7 @@ from leasehold.cli.root import root
 from leasehold.errors import BadFilter, Unavailable
 from leasehold.model.filter import JobFilter
 from leasehold.tuning import Tuning
-from leasehold.watch.operator import acts_on
+from leasehold.watch.bulk import BulkAction, acts_on
 
 
 class Cli:
@@ -49,6 +49,10 @@ class Cli:
     def acts(self) -> list[tuple[Any, ...]]:
         query = "select fields ->> 'act', (fields ->> 'count')::int, fields ->> 'via'"
         return self.sql(f"{query} from leasehold.events where kind = 'person_acted' order by id")
+
+
+def done(action: BulkAction) -> tuple[int, int, bool]:
+    return action.changed, action.held, action.more
 
 
 @pytest.fixture
@@ -172,7 +176,7 @@ async def test_a_locked_job_is_tried_once_more_and_then_skipped(
     monkeypatch.setattr(operator.store, "retry_many", noted)
     async with await psycopg.AsyncConnection.connect(migrated) as holder:
         await holder.execute("select from leasehold.job where id = %s for update", [job.id])
-        assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (0, 1, False)
+        assert done(await operator.bulk("retry", JobFilter(state="scheduled"), "")) == (0, 1, False)
         assert asked == [job.id] * 2
         asked.clear()
 
@@ -183,7 +187,7 @@ async def test_a_locked_job_is_tried_once_more_and_then_skipped(
 
         monkeypatch.setattr(operator.store, "retry_many", freed)
         await holder.execute("select from leasehold.job where id = %s for update", [job.id])
-        assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (1, 0, False)
+        assert done(await operator.bulk("retry", JobFilter(state="scheduled"), "")) == (1, 0, False)
     assert asked == [job.id] * 2
     await app.close()
 
@@ -198,9 +202,13 @@ async def test_an_action_with_a_time_limit_says_that_more_jobs_may_match(
 
     await app.enqueue_many([work.job() for _ in range(5)])
     operator = await app.operator("ada", "web")
-    assert await operator.bulk("cancel", JobFilter(task="rare"), "", seconds=0) == (0, 0, True)
+    assert done(await operator.bulk("cancel", JobFilter(task="rare"), "", seconds=0)) == (
+        0,
+        0,
+        True,
+    )
     for expected in ((2, 0, True), (2, 0, True), (1, 0, False)):
-        assert await operator.bulk("cancel", JobFilter(task="t"), "", seconds=0) == expected
+        assert done(await operator.bulk("cancel", JobFilter(task="t"), "", seconds=0)) == expected
     await app.close()
 
 
@@ -226,7 +234,7 @@ async def test_a_job_that_fails_again_meanwhile_is_retried_once(
         return where
 
     monkeypatch.setattr(operator.store, "retry_many", then_they_fail)
-    assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (5, 0, False)
+    assert done(await operator.bulk("retry", JobFilter(state="scheduled"), "")) == (5, 0, False)
     assert retried == [job.id for job in jobs]
     await app.close()
 
@@ -296,7 +304,7 @@ async def test_the_dashboard_retries_no_completed_jobs_of_which_it_may_reach_onl
             await operator.bulk("retry", wanted, "", seconds=15)
         with pytest.raises(BadFilter, match=says):
             await operator.preview(wanted, "retry", may_stop=True)
-    assert await operator.bulk("retry", JobFilter("completed"), "") == (0, 0, False)
+    assert done(await operator.bulk("retry", JobFilter("completed"), "")) == (0, 0, False)
     assert acts_on(None) == acts_on("available") == ["cancel", "discard"]
     assert acts_on("completed") == [] and acts_on("discarded") == ["retry"]
     await app.close()
@@ -323,7 +331,7 @@ async def test_a_job_that_completes_after_it_was_listed_does_not_run_again(migra
         return found
 
     operator.reports.matching = then_one_completes  # type: ignore[method-assign]
-    assert await operator.bulk("retry", JobFilter(state="scheduled"), "") == (1, 0, False)
+    assert done(await operator.bulk("retry", JobFilter(state="scheduled"), "")) == (1, 0, False)
     assert (await jobs[0].get()).state == "completed" and runs == [0]
     assert (await jobs[1].get()).state == "available"
     await app.close()
