@@ -489,7 +489,7 @@ def check_text(label: str, value: object, limit: int, *, empty: bool = False) ->
         raise ConfigError(f"{label} must be text", got=value)
     if len(value) > limit or storable(value) != value:
         raise ConfigError(
-            f"{label} must have at most {limit} characters, no NUL and no a lone surrogate",
+            f"{label} must have at most {limit} characters, no NUL and no lone surrogate",
             got=ascii(value),
         )
     return value
