@@ -414,7 +414,8 @@ def _simple(value: Any) -> bool:
 def encode(label: str, value: Any, limit: int) -> str:
     """Encode ``value`` as JSON text that PostgreSQL's jsonb can store.
 
-    Raises BadPayload if it is not JSON (NaN and Infinity are not), has a NUL or a lone surrogate, is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
+    Raises BadPayload if it is not JSON (NaN and Infinity are not), has a NUL or a lone surrogate,
+    is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
     """
     try:
         text = _write(value).decode() if _simple(value) else _ENCODER.encode(value)
