@@ -1,4 +1,4 @@
-# leasehold: every command a contributor needs. `make` alone lists them.
+# leasework: every command a contributor needs. `make` alone lists them.
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
@@ -21,12 +21,12 @@ PIP := $(BIN)/python -m pip install -qq
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: .venv/.has-embedded  ## watch leasehold work, and break it (SECONDS=20 stops by itself, without a dashboard; REPORT=demo.json)
-	@$(BIN)/leasehold demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
+demo: .venv/.has-embedded  ## watch leasework work, and break it (SECONDS=20 stops by itself, without a dashboard; REPORT=demo.json)
+	@$(BIN)/leasework demo $(if $(SECONDS),--seconds "$(SECONDS)") $(if $(REPORT),--report "$(REPORT)")
 
 demo-show: .venv/.has-test  ## press every button of the demo in a browser and wait for each recovery (TO=build/shots)
 	@mkdir -p "$(or $(TO),build/shots)"
-	@LEASEHOLD_LONG=1 LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
+	@LEASEWORK_LONG=1 LEASEWORK_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q -s tests/web/test_demo_show.py
 
 # Six files run at a time, even on two cores, because most tests wait. WORKERS=0 runs one file after another,
 # for -s. Files run in the order of the folders: the files with the longest tests have few, and must not come last.
@@ -58,11 +58,11 @@ bench: .venv/.has-test  ## compare with a raw SQL loop (ARGS="drain --jobs 50000
 
 prove: .venv/.has-test  ## inject faults into real processes for ten minutes (SEED=7; REPORT=prove.html)
 	@scripts/test-setup
-	@$(BIN)/leasehold chaos --gate $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/prove.html)" --json build/prove.json
+	@$(BIN)/leasework chaos --gate $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/prove.html)" --json build/prove.json
 
 soak: .venv/.has-test  ## the same as prove, for an hour
 	@scripts/test-setup
-	@$(BIN)/leasehold chaos --soak $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/soak.html)" --json build/soak.json
+	@$(BIN)/leasework chaos --soak $(if $(SEED),--seed "$(SEED)") --report "$(or $(REPORT),build/soak.html)" --json build/soak.json
 
 mutants: .venv/.has-test  ## check that the chaos campaign catches broken builds (ARGS="no-fence" for one)
 	@scripts/test-setup
@@ -72,11 +72,11 @@ mutants-sim: .venv/.has-test  ## count the simulation seeds that catch each brok
 	@$(BIN)/python -m tests.sim.search $(ARGS)
 
 web-speed: .venv/.has-test  ## time every dashboard page with ten million finished jobs (takes minutes and 6 GB)
-	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -s tests/web/test_speed.py
+	@LEASEWORK_LONG=1 $(BIN)/python -m pytest -s tests/web/test_speed.py
 
 web-shots: .venv/.has-test  ## take screenshots of every dashboard page, light and dark, wide and narrow (TO=build/shots)
 	@mkdir -p "$(or $(TO),build/shots)"
-	@LEASEHOLD_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
+	@LEASEWORK_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
 
 .PHONY: docs reference workshop docs-shots
 docs: .venv/.has-docs  ## build the site into build/site; a broken link is an error
@@ -86,7 +86,7 @@ reference: .venv/.has-test  ## generate docs/reference from the code
 	@$(BIN)/python -m scripts.reference
 
 workshop: .venv/.has-test  ## run every step of the workshop's pages (takes minutes)
-	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -q tests/docs/test_workshop.py $(ARGS)
+	@LEASEWORK_LONG=1 $(BIN)/python -m pytest -q tests/docs/test_workshop.py $(ARGS)
 
 docs-shots: .venv/.has-test  ## retake the screenshots in docs/images
 	@$(MAKE) web-shots TO=build/shots
@@ -108,10 +108,10 @@ rolling: .venv/.has-test  ## release an application forward and back under load,
 
 schedules-long: .venv/.has-test  ## put, change and delete 10,000 schedules while they fire and their leader is killed (takes minutes)
 	@scripts/test-setup
-	@LEASEHOLD_LONG=1 $(BIN)/python -m pytest -q -s tests/e2e/test_fault_schedules.py
+	@LEASEWORK_LONG=1 $(BIN)/python -m pytest -q -s tests/e2e/test_fault_schedules.py
 
 .PHONY: django-own
-django-own: .venv/.has-test $(or $(VENV),.venv)/.has-test  ## run Django's own tests of task backends on leasehold's (VENV=.venv-3.12, which has Django 6)
+django-own: .venv/.has-test $(or $(VENV),.venv)/.has-test  ## run Django's own tests of task backends on leasework's (VENV=.venv-3.12, which has Django 6)
 	@scripts/test-setup
 	@$(or $(VENV),.venv)/bin/python -m tests.django_own
 
@@ -144,12 +144,12 @@ clean:  ## remove the venv, caches and build output
 	@scripts/make-venv
 
 .venv/.has-embedded: pyproject.toml lab/pyproject.toml .venv/.python
-	@echo "Installing leasehold and leasehold-lab into .venv ..."
+	@echo "Installing leasework and leasework-lab into .venv ..."
 	@$(PIP) -e '.[embedded,web]' -e ./lab
 	@touch $@
 
 .venv/.has-test: pyproject.toml lab/pyproject.toml .venv/.python
-	@echo "Installing leasehold[test] and leasehold-lab into .venv ..."
+	@echo "Installing leasework[test] and leasework-lab into .venv ..."
 	@$(PIP) -e '.[test]' -e ./lab
 	@touch .venv/.has-embedded $@
 
@@ -160,7 +160,7 @@ clean:  ## remove the venv, caches and build output
 	@touch $@
 
 .venv/.has-docs: pyproject.toml .venv/.python
-	@echo "Installing leasehold[docs] into .venv ..."
+	@echo "Installing leasework[docs] into .venv ..."
 	@$(PIP) -e '.[docs]'
 	@touch $@
 

@@ -17,7 +17,7 @@ _STYLE = (
 )
 
 
-def bars(title: str, values: dict[str, float], unit: str, ours: str = "leasehold") -> str:
+def bars(title: str, values: dict[str, float], unit: str, ours: str = "leasework") -> str:
     """One bar a name, the longest first if more is better or not: the order is the caller's."""
     height = _TOP + len(values) * (_BAR + _GAP) + 6
     most = max(values.values()) or 1

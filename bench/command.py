@@ -15,7 +15,7 @@ from bench.process import Contender
 from bench.report import Result, machine, shown, write_json
 from bench.server import Server, server
 
-WITH = "a peer; peers: all of them; build=PATH: leasehold of another checkout with its own .venv"
+WITH = "a peer; peers: all of them; build=PATH: leasework of another checkout with its own .venv"
 
 
 def common(rounds: int = 3) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -13,7 +13,7 @@ import click
 
 from bench.command import common, run
 from bench.cost import cpu_seconds
-from bench.parties import LEASEHOLD
+from bench.parties import LEASEWORK
 from bench.report import Result
 from bench.server import Server
 from bench.workers import Wrong, place
@@ -50,11 +50,11 @@ def measured(
     """``rows`` of ``table``: all, and those that come due; ``how``: the options."""
     idle, lead, spread = how.pop("idle"), how.pop("lead"), how.pop("spread")
     with run(**how) as this:
-        result = Result(title, said, COLUMNS, LEASEHOLD.name)
+        result = Result(title, said, COLUMNS, LEASEWORK.name)
         this.results.append(result)
         for _ in range(this.rounds):
             figures = in_a_run(this.server, table, samples, rows, idle, lead, spread)
-            result.add(LEASEHOLD.name, figures)
+            result.add(LEASEWORK.name, figures)
 
 
 def when(spread: float) -> str:
@@ -73,7 +73,7 @@ def in_a_run(
 ) -> dict[str, float]:
     """One slice."""
     count, due = rows
-    with place(server, LEASEHOLD) as here:
+    with place(server, LEASEWORK) as here:
         at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=lead + idle_seconds + 5)
         asyncio.run(samples(here.dsn, at, at + timedelta(hours=12)))
         here.queries.multiply(here.watcher, table, due, count - due, spread)

@@ -12,7 +12,7 @@ from zlib import crc32
 from bench.process import Contender, SideFailed, commit
 from bench.redis import program
 
-CACHE = Path(os.environ.get("LEASEHOLD_BENCH_CACHE") or Path.home() / ".cache" / "leasehold-bench")
+CACHE = Path(os.environ.get("LEASEWORK_BENCH_CACHE") or Path.home() / ".cache" / "leasework-bench")
 
 
 _PGQUEUER = ("pgqueuer", "asyncpg", "uvloop")
@@ -29,15 +29,15 @@ def _peer(name: str, module: str, settings: str, share: float, *packages: str) -
 
 
 RAW = Contender("raw loop", "raw", "asyncpg, LISTEN, claims and acks of 100 on one connection")
-LEASEHOLD = Contender("leasehold", "lease", "defaults")
+LEASEWORK = Contender("leasework", "lease", "defaults")
 ADVISORY = Contender(
     "advisory",
     "lease",
-    'leasehold with app.queue("default", claim="advisory")',
+    'leasework with app.queue("default", claim="advisory")',
     share=0.2,
     work=(("claim", "advisory"),),
 )
-UVLOOP = Contender("leasehold, uvloop", "lease", "uvloop", work=(("loop", "uvloop"),))
+UVLOOP = Contender("leasework, uvloop", "lease", "uvloop", work=(("loop", "uvloop"),))
 _PEERS = (
     _peer("pgqueuer", "pgq", "asyncpg, uvloop, batches of 1000", 0.4, *_PGQUEUER),
     _peer("procrastinate", "procra", _PROCRA, 0.02, "procrastinate", *_PSYCOPG),
@@ -66,27 +66,27 @@ OTHERS = {
 
 
 BUILD = "build="
-"""Before the path of another checkout of leasehold."""
+"""Before the path of another checkout of leasework."""
 
 
 def chosen(names: Sequence[str]) -> list[Contender]:
-    """The raw loop, leasehold, and those of these names; ``peers`` is all of them."""
+    """The raw loop, leasework, and those of these names; ``peers`` is all of them."""
     others = {name: build(name) for name in names if name.startswith(BUILD)} | OTHERS
     unknown = [name for name in names if name not in (*others, "peers")]
     if unknown:
         known = f"peers, {BUILD}PATH, {', '.join(OTHERS)}"
         raise SystemExit(f"unknown: {', '.join(unknown)}. Known: {known}")
     wanted = [*(PEERS if "peers" in names else ()), *(name for name in names if name != "peers")]
-    return [RAW, LEASEHOLD, *(made(others[name]) for name in dict.fromkeys(wanted))]
+    return [RAW, LEASEWORK, *(made(others[name]) for name in dict.fromkeys(wanted))]
 
 
 def build(name: str) -> Contender:
-    """leasehold of another checkout, with its own venv. It has the API of its own
+    """leasework of another checkout, with its own venv. It has the API of its own
     ``bench.contenders``. Ends the command where there is none."""
     root = Path(name.removeprefix(BUILD)).resolve()
     python = root / ".venv" / "bin" / "python"
     if not (python.exists() and (root / "bench" / "contenders" / "lease.py").exists()):
-        raise SystemExit(f"{root} is no checkout of leasehold with a venv: make .venv/.has-test")
+        raise SystemExit(f"{root} is no checkout of leasework with a venv: make .venv/.has-test")
     what = f"build {commit(root)}"
     return Contender(what, "lease", "another checkout, defaults", str(python), root=root)
 

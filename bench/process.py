@@ -50,7 +50,7 @@ class Contender:
     redis: bool = False
     """It works on a redis, not on the Postgres."""
     root: Path = ROOT
-    """The checkout whose ``bench.contenders`` and ``leasehold`` it has."""
+    """The checkout whose ``bench.contenders`` and ``leasework`` it has."""
 
 
 class Side:
@@ -59,7 +59,7 @@ class Side:
     def __init__(self, contender: Contender, verb: str, **options: Any) -> None:
         self.contender = contender
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the process)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEASEWORK_")}
         command = [contender.python, "-P", SIDE, contender.module, verb]
         self.process = subprocess.Popen(
             [*command, json.dumps(options)],

@@ -18,7 +18,7 @@ from typing import Any
 from bench.process import ROOT, commit
 
 Slice = Mapping[str, float]
-LEASEHOLD = "leasehold"
+LEASEWORK = "leasework"
 
 
 def median(values: Sequence[float]) -> float:
@@ -84,11 +84,11 @@ class Result:
         }
 
     def _against(self) -> dict[str, dict[str, list[float]]]:
-        """leasehold by each of the others but the reference, round by round."""
-        others = [name for name in self.slices if name not in (self.reference, LEASEHOLD)]
-        if LEASEHOLD not in self.slices or self.reference in ("", LEASEHOLD):
+        """leasework by each of the others but the reference, round by round."""
+        others = [name for name in self.slices if name not in (self.reference, LEASEWORK)]
+        if LEASEWORK not in self.slices or self.reference in ("", LEASEWORK):
             return {}
-        return {name: self._each_ratio(LEASEHOLD, name) for name in others}
+        return {name: self._each_ratio(LEASEWORK, name) for name in others}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -134,12 +134,12 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def against(result: Mapping[str, Any]) -> str:
-    """Markdown: leasehold by each of the others; the median of the rounds' own ratios, and in
+    """Markdown: leasework by each of the others; the median of the rounds' own ratios, and in
     brackets the least and the greatest. Empty where there are no others."""
     others, columns = result.get("against"), result["columns"]
     if not others:
         return ""
-    lines = ["| leasehold, by | " + " | ".join(columns.values()) + " |"]
+    lines = ["| leasework, by | " + " | ".join(columns.values()) + " |"]
     lines.append("|---" + "|---:" * len(columns) + "|")
     for name, each in others.items():
         cells = [_spread(each[key]) for key in columns]

@@ -109,9 +109,9 @@ def server(dsn: str | None = None, version: str | None = None) -> Iterator[Serve
         finally:
             running.admin.close()
         return
-    from leasehold.embedded import EmbeddedServer
+    from leasework.embedded import EmbeddedServer
 
-    folder = Path(tempfile.mkdtemp(prefix="leasehold-bench-"))
+    folder = Path(tempfile.mkdtemp(prefix="leasework-bench-"))
     folder.chmod(0o711)
     embedded = EmbeddedServer.start(folder / "data", version=version, settings=SETTINGS)
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE = ROOT / "leasehold"
+CORE = ROOT / "leasework"
 SHOWN = 12
 
 

@@ -1,6 +1,6 @@
 """Writes docs/reference from the code: the API, settings, errors, the command, the views.
 
-python -m scripts.reference            # needs leasehold[test]: the views come from a server
+python -m scripts.reference            # needs leasework[test]: the views come from a server
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 import click
 import psycopg
 
-from leasehold import config, errors
-from leasehold.cli.monitoring import alert_name
-from leasehold.cli.root import root
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
-from leasehold.telemetry import CATALOGUE
-from leasehold.watch.checks import CHECKS, KINDS, Check
-from leasehold.watch.finding import NOTE
-from leasehold.watch.metric_names import METRICS
+from leasework import config, errors
+from leasework.cli.monitoring import alert_name
+from leasework.cli.root import root
+from leasework.config import Settings
+from leasework.pg.schema import migrate
+from leasework.telemetry import CATALOGUE
+from leasework.watch.checks import CHECKS, KINDS, Check
+from leasework.watch.finding import NOTE
+from leasework.watch.metric_names import METRICS
 from scripts import reference_api
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -62,7 +62,7 @@ def _cell(text: str) -> str:
 def _prose(text: str | None) -> str:
     """Convert a docstring to Markdown."""
     text = " ".join((text or "").split())
-    text = re.sub(r":\w+:`~?([\w.]+)`", lambda m: f"`{m[1].removeprefix('leasehold.')}`", text)
+    text = re.sub(r":\w+:`~?([\w.]+)`", lambda m: f"`{m[1].removeprefix('leasework.')}`", text)
     return text.replace("``", "`")
 
 
@@ -72,7 +72,7 @@ def settings_page() -> str:
     plain = [f for f in fields(Settings) if f.default is not MISSING]
     rows = [
         [
-            f"`{f.name}`", f"`LEASEHOLD_{f.name.upper()}`", _default(f.default),
+            f"`{f.name}`", f"`LEASEWORK_{f.name.upper()}`", _default(f.default),
             _prose(told["Settings", f.name]),
         ]
         for f in plain
@@ -92,7 +92,7 @@ def settings_page() -> str:
         groups += [
             f"## {kind.__name__}",
             _prose(kind.__doc__),
-            f"```python\nfrom leasehold import App, {kind.__name__}\n\n"
+            f"```python\nfrom leasework import App, {kind.__name__}\n\n"
             f"app = App({name}={kind.__name__}({examples[kind]}))\n```",
             table(["name", "default", "meaning"], lines),
         ]
@@ -100,7 +100,7 @@ def settings_page() -> str:
         "Settings",
         "Each setting is an argument of `App` and an environment variable. The argument wins. "
         "Where a setting is in seconds, the argument may be a `timedelta`. An "
-        "unknown argument, or an unknown variable whose name begins with `LEASEHOLD_`, raises "
+        "unknown argument, or an unknown variable whose name begins with `LEASEWORK_`, raises "
         "ConfigError, which names the nearest known one.",
         table(["argument", "environment", "default", "meaning"], rows),
         "## Other environment variables",
@@ -108,8 +108,8 @@ def settings_page() -> str:
             ["variable", "meaning"],
             [[f"`{name}`", meaning] for name, meaning in config.OTHER_VARIABLES.items()],
         ),
-        "Variables that Kubernetes sets for a service named `leasehold`, such as "
-        "`LEASEHOLD_SERVICE_HOST` and `LEASEHOLD_PORT_5432_TCP`, are ignored.",
+        "Variables that Kubernetes sets for a service named `leasework`, such as "
+        "`LEASEWORK_SERVICE_HOST` and `LEASEWORK_PORT_5432_TCP`, are ignored.",
         "## What follows from recover_within",
         "`recover_within` is the only setting for time in the lease protocol: a job of a dead node "
         "runs again within this time, even if the leader died with the node. It may be "
@@ -157,9 +157,9 @@ def _field_docs(source: str) -> dict[tuple[str, str], str]:
 def errors_page() -> str:
     return page(
         "Errors",
-        "All errors are in `leasehold.errors`. Catch them by class: the names are stable. A "
-        "message says what happened, what leasehold got, and what to do.",
-        "\n".join(_errors(errors.LeaseholdError, 0)),
+        "All errors are in `leasework.errors`. Catch them by class: the names are stable. A "
+        "message says what happened, what leasework got, and what to do.",
+        "\n".join(_errors(errors.LeaseworkError, 0)),
     )
 
 
@@ -175,7 +175,7 @@ def cli_page() -> str:
     parts = [part for path, command in _commands() for part in _command(path, command)]
     return page(
         "The command",
-        "`leasehold VERB`. Most verbs that read have `--json`. Exit status 0: success. 1: "
+        "`leasework VERB`. Most verbs that read have `--json`. Exit status 0: success. 1: "
         "something is wrong; the output says what. 2: wrong usage.",
         *parts,
     )
@@ -194,10 +194,10 @@ def _commands() -> Iterator[tuple[str, click.Command]]:
 
 def _command(path: str, command: click.Command) -> Iterator[str]:
     level = "##" if " " not in path else "###"
-    with click.Context(command, info_name=f"leasehold {path}") as context:
+    with click.Context(command, info_name=f"leasework {path}") as context:
         usage = " ".join(command.collect_usage_pieces(context))
-        yield f"{level} leasehold {path}"
-        yield f"```text\nleasehold {path} {usage}\n```"
+        yield f"{level} leasework {path}"
+        yield f"```text\nleasework {path} {usage}\n```"
         help_text = inspect.cleandoc(command.help or "").split("\f")[0].replace("\b\n", "")
         for paragraph in help_text.split("\n\n"):
             yield _prose(paragraph)
@@ -217,7 +217,7 @@ async def views_page(dsn: str) -> str:
         cursor = await connection.execute(
             "select c.relname, a.attname, format_type(a.atttypid, a.atttypmod) "
             "from pg_attribute a join pg_class c on c.oid = a.attrelid "
-            "where c.relnamespace = 'leasehold'::regnamespace and c.relkind = 'v' "
+            "where c.relnamespace = 'leasework'::regnamespace and c.relkind = 'v' "
             "and a.attnum > 0 order by c.relname, a.attnum"
         )
         columns: dict[str, list[list[str]]] = {}
@@ -225,14 +225,14 @@ async def views_page(dsn: str) -> str:
             columns.setdefault(view, []).append([f"`{column}`", kind])
     parts = []
     for view in [*_VIEWS, *sorted(columns.keys() - _VIEWS.keys())]:
-        parts += [f"## leasehold.{view}", _VIEWS.get(view, "")]
+        parts += [f"## leasework.{view}", _VIEWS.get(view, "")]
         parts.append(table(["column", "type"], columns[view]))
     return page(
         "Views and SQL",
         "The views are the public interface for people and other tools. New versions may add "
         "columns, but do not change them. The tables behind the views are private.\n\n"
         "To enqueue from SQL, triggers and other languages, call "
-        "`select * from leasehold.enqueue(jsonb)`. It takes one object or an array of objects with "
+        "`select * from leasework.enqueue(jsonb)`. It takes one object or an array of objects with "
         "`task`, `payload` and the options of `task.using(…)`, and returns `id` and `created` for "
         "each. It does not know the options of `@app.task`, so name the queue and the others.",
         *[part for part in parts if part],
@@ -254,7 +254,7 @@ def events_page() -> str:
     return page(
         "Events",
         "Every event but `deadline_late` is a log line. A *stored* event is also a row of "
-        "`leasehold.events` and is counted in `leasehold_events_total`. Names and fields are "
+        "`leasework.events` and is counted in `leasework_events_total`. Names and fields are "
         "public: new versions may add some, but do not change them.",
         table(["event", "level", "meaning", "fields", "stored"], rows),
     )
@@ -271,7 +271,7 @@ def metrics_page() -> str:
         "`/metrics` serves these metrics; see [Metrics and alerts](../howto/metrics.md). Names and "
         "labels are public: new versions may add some, but do not change them.",
         table(["metric", "type", "labels", "meaning"], rows),
-        f"The kinds of `leasehold_problems` and `leasehold_notes` are {kinds}. "
+        f"The kinds of `leasework_problems` and `leasework_notes` are {kinds}. "
         "[Checks](checks.md) describes each.",
     )
 
@@ -287,18 +287,18 @@ def checks_page() -> str:
         ]
     return page(
         "Checks",
-        "`leasehold status`, the dashboard, the metric `leasehold_problems` and the alerts report "
-        "the same checks. Each check has a stable kind. A *problem* makes `leasehold status` exit "
-        "with 1. A check of the severity *info* is only a note. `leasehold doctor` adds checks of "
+        "`leasework status`, the dashboard, the metric `leasework_problems` and the alerts report "
+        "the same checks. Each check has a stable kind. A *problem* makes `leasework status` exit "
+        "with 1. A check of the severity *info* is only a note. `leasework doctor` adds checks of "
         "its own, which have no metric and no alert. The shares and times at which a check reports "
-        "something are constants in `leasehold/config.py`.",
+        "something are constants in `leasework/config.py`.",
         *parts,
     )
 
 
 def _alert(check: Check) -> str:
     if check.examined:
-        return "Only [`leasehold doctor`](../howto/doctor.md) reports it."
+        return "Only [`leasework doctor`](../howto/doctor.md) reports it."
     if check.level == NOTE:
         return "No alert."
     after = "" if check.alert_after == "0s" else f", after {check.alert_after}"

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, get_overloads, is_typeddict
 
 import msgspec
 
-import leasehold
-import leasehold.app.sync
-import leasehold.testing
-from leasehold.integrations.django.base import DjangoApp
-from leasehold.integrations.gunicorn import Certificates, node
+import leasework
+import leasework.app.sync
+import leasework.testing
+from leasework.integrations.django.base import DjangoApp
+from leasework.integrations.gunicorn import Certificates, node
 
 INTRO = (
-    "The names in `leasehold` are public: `from leasehold import App`. After these, the page "
+    "The names in `leasework` are public: `from leasework import App`. After these, the page "
     "describes the other modules from which you import. [Errors](errors.md) lists the errors, and "
     "[Settings](settings.md) the arguments of `App`. [Jobs](../howto/jobs.md#options) explains the "
     "options of jobs."
@@ -40,27 +40,27 @@ FIRST = (
     "SyncSchedules",
 )  # fmt: skip
 IN_SIGNATURES = {
-    "leasehold.app.advisory": "Scope",
-    "leasehold.app.core": "Claim Lifespan",
-    "leasehold.app.deadlines": "Due OnBreach",
-    "leasehold.app.definitions": "Registers Schedules",
-    "leasehold.app.diagnosis": "Role",
-    "leasehold.app.sync": "Callback",
-    "leasehold.jobs.tasks": "Executor Upcast",
-    "leasehold.model.deadline": "AnyTask Since Until OnCancel",
-    "leasehold.model.states": "StateName",
-    "leasehold.testing.contexts": "Note",
+    "leasework.app.advisory": "Scope",
+    "leasework.app.core": "Claim Lifespan",
+    "leasework.app.deadlines": "Due OnBreach",
+    "leasework.app.definitions": "Registers Schedules",
+    "leasework.app.diagnosis": "Role",
+    "leasework.app.sync": "Callback",
+    "leasework.jobs.tasks": "Executor Upcast",
+    "leasework.model.deadline": "AnyTask Since Until OnCancel",
+    "leasework.model.states": "StateName",
+    "leasework.testing.contexts": "Note",
 }
 """Names of types that stand in signatures and that nobody imports."""
 CONSTRUCTED = (
     "App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze", "Login", "BackgroundNode",
-    "Leasehold", "DjangoApp",
+    "Leasework", "DjangoApp",
 )  # fmt: skip
 """Classes of which users make objects."""
 
 
 class Module(NamedTuple):
-    """A module from which users import, besides ``leasehold`` and ``leasehold.testing``."""
+    """A module from which users import, besides ``leasework`` and ``leasework.testing``."""
 
     name: str
     intro: str
@@ -72,89 +72,89 @@ class Module(NamedTuple):
 
 _HOWTO = "[{}](../howto/{}.md) explains how to use {}."
 MODULES = (
-    Module("leasehold.testing.sync", "", "drain assert_enqueued clear"),
-    Module("leasehold.embedded", "", "EmbeddedServer"),
+    Module("leasework.testing.sync", "", "drain assert_enqueued clear"),
+    Module("leasework.embedded", "", "EmbeddedServer"),
     Module(
-        "leasehold.web",
+        "leasework.web",
         "[The dashboard](../howto/dashboard.md) and [Metrics, probes and "
         "alerts](../howto/metrics.md) explain how to use these.",
         "dashboard Login probes",
     ),
     Module(
-        "leasehold.integrations.background",
+        "leasework.integrations.background",
         _HOWTO.format("Flask", "flask", "it"),
         "BackgroundNode",
     ),
     Module(
-        "leasehold.integrations.flask",
+        "leasework.integrations.flask",
         _HOWTO.format("Flask", "flask", "it"),
-        "Leasehold app_of_flask",
+        "Leasework app_of_flask",
     ),
     Module(
-        "leasehold.integrations.django",
+        "leasework.integrations.django",
         _HOWTO.format("Django", "django", "it"),
         "app DjangoApp",
     ),
     Module(
-        "leasehold.integrations.django.gunicorn",
+        "leasework.integrations.django.gunicorn",
         "",
         "pre_fork post_worker_init worker_exit child_exit",
     ),
-    Module("leasehold.integrations.django.backend", "", "LeaseholdBackend"),
-    Module("leasehold.integrations.django.models", "", "Job Schedule"),
-    Module("leasehold.integrations.django.urls", ""),
+    Module("leasework.integrations.django.backend", "", "LeaseworkBackend"),
+    Module("leasework.integrations.django.models", "", "Job Schedule"),
+    Module("leasework.integrations.django.urls", ""),
     Module(
-        "leasehold.integrations.gunicorn",
+        "leasework.integrations.gunicorn",
         _HOWTO.format("Web processes", "web", "them"),
         "pre_fork child_exit certificates Certificates node",
     ),
     Module(
-        "leasehold.integrations.litestar",
+        "leasework.integrations.litestar",
         _HOWTO.format("FastAPI, Starlette and Litestar", "fastapi", "it"),
         "mounted",
     ),
-    Module("leasehold.integrations.wsgi", "", "as_wsgi"),
+    Module("leasework.integrations.wsgi", "", "as_wsgi"),
     Module(
-        "leasehold.integrations.rows",
+        "leasework.integrations.rows",
         _HOWTO.format("Row claims", "row-claims", "them"),
         "claim_rows",
     ),
     Module(
-        "leasehold.integrations.apscheduler",
+        "leasework.integrations.apscheduler",
         _HOWTO.format("APScheduler", "apscheduler", "it"),
         "leader_gate leader_gate_in_thread run_blocking adopt",
     ),
     Module(
-        "leasehold.telemetry",
+        "leasework.telemetry",
         _HOWTO.format("Logging", "logging", "it"),
         "JsonFormatter",
         doc=False,
     ),
     Module(
-        "leasehold.errors",
+        "leasework.errors",
         "[Errors](errors.md) lists the errors.",
         "without_secrets",
         doc=False,
     ),
 )
-_WORKER_HOOKS = node("leasehold.integrations.django:app")
+_WORKER_HOOKS = node("leasework.integrations.django:app")
 NOT_IMPORTED: dict[str, Any] = {
-    "leasehold.integrations.django.DjangoApp": DjangoApp,
-    "leasehold.integrations.django.gunicorn.pre_fork": Certificates.pre_fork,
-    "leasehold.integrations.django.gunicorn.child_exit": Certificates.child_exit,
-    "leasehold.integrations.django.gunicorn.post_worker_init": _WORKER_HOOKS[0],
-    "leasehold.integrations.django.gunicorn.worker_exit": _WORKER_HOOKS[1],
+    "leasework.integrations.django.DjangoApp": DjangoApp,
+    "leasework.integrations.django.gunicorn.pre_fork": Certificates.pre_fork,
+    "leasework.integrations.django.gunicorn.child_exit": Certificates.child_exit,
+    "leasework.integrations.django.gunicorn.post_worker_init": _WORKER_HOOKS[0],
+    "leasework.integrations.django.gunicorn.worker_exit": _WORKER_HOOKS[1],
 }
 """What stands for names whose modules need a Django project, or start to watch over forks."""
 FROM_SOURCE = (
-    "leasehold.integrations.django.app",
-    "leasehold.integrations.django.backend.LeaseholdBackend",
-    "leasehold.integrations.django.models.Job",
-    "leasehold.integrations.django.models.Schedule",
+    "leasework.integrations.django.app",
+    "leasework.integrations.django.backend.LeaseworkBackend",
+    "leasework.integrations.django.models.Job",
+    "leasework.integrations.django.models.Schedule",
 )
 """Read from the text of the module, for the same reason."""
-ELSEWHERE = ("LeaseholdError", "Limits", "Polling", "Retention")
-"""Names of ``leasehold`` that the pages on errors and settings describe."""
+ELSEWHERE = ("LeaseworkError", "Limits", "Polling", "Retention")
+"""Names of ``leasework`` that the pages on errors and settings describe."""
 HIDDEN = {
     "App": "noted_locks taking_part check_in_time given client store work_store claims_store "
     "reports located operator make_node state_for inspect loops in_use current_dsn",
@@ -175,7 +175,7 @@ HIDDEN = {
     "JsonFormatter": "format",
     "Login": "secret who",
 }
-"""What only leasehold itself calls."""
+"""What only leasework itself calls."""
 _LINE = 88
 _RECEIVERS = ("self", "cls")
 _MODULE = re.compile(r"^(?:[a-z_]+\.)+(?=[A-Z])")
@@ -183,8 +183,8 @@ _MODULE = re.compile(r"^(?:[a-z_]+\.)+(?=[A-Z])")
 
 def sections() -> list[tuple[str, Any]]:
     """The classes in the order of the page."""
-    names = [*FIRST, *[n for n in leasehold.__all__ if n not in (*FIRST, *ELSEWHERE)]]
-    return [(name, getattr(leasehold, name)) for name in names]
+    names = [*FIRST, *[n for n in leasework.__all__ if n not in (*FIRST, *ELSEWHERE)]]
+    return [(name, getattr(leasework, name)) for name in names]
 
 
 def of_modules() -> list[tuple[str, Any]]:
@@ -199,12 +199,12 @@ def _imported(full: str) -> Any:
 
 
 def _owners(kind: Any) -> list[Any]:
-    """The class and its bases that are leasehold's, except what the page has under its own name."""
+    """The class and its bases that are leasework's, except what the page has under its own name."""
     owners = [kind]
     for owner in kind.__mro__[1:]:
-        if owner.__name__ in leasehold.__all__:
+        if owner.__name__ in leasework.__all__:
             break
-        if owner.__module__.startswith("leasehold"):
+        if owner.__module__.startswith("leasework"):
             owners.append(owner)
     return owners
 
@@ -226,7 +226,7 @@ def body(first_level: int = 2) -> list[str]:
     mark = "#" * first_level
     made = [part for name, kind in sections() for part in _class(name, kind, mark)]
     made += [f"{mark} Types in signatures", *_in_signatures(mark)]
-    made += [f"{mark} leasehold.testing", TESTING, *_testing(mark)]
+    made += [f"{mark} leasework.testing", TESTING, *_testing(mark)]
     return [*made, *[part for module in MODULES for part in _module(module, mark)]]
 
 
@@ -284,8 +284,8 @@ def _in_signatures(mark: str) -> Iterator[str]:
 
 
 def _testing(mark: str) -> Iterator[str]:
-    for name in leasehold.testing.__all__:
-        value = getattr(leasehold.testing, name)
+    for name in leasework.testing.__all__:
+        value = getattr(leasework.testing, name)
         if inspect.isclass(value):
             yield from _class(name, value, f"{mark}#")
         else:
@@ -296,7 +296,7 @@ def _testing(mark: str) -> Iterator[str]:
 def _class(name: str, kind: Any, mark: str, title: str = "") -> Iterator[str]:
     yield f"{mark} {title or name}"
     if not inspect.isclass(kind):  # the alias of a type
-        yield from _from_source(leasehold._WHERE[name], name)
+        yield from _from_source(leasework._WHERE[name], name)
         return
     if name in CONSTRUCTED:  # its fields are the arguments
         yield f"```python\n{signature(name, kind.__init__, '')}\n```"
@@ -344,7 +344,7 @@ def signature(name: str, function: Any, prefix: str = "def ") -> str:
         if parameter.kind is parameter.POSITIONAL_ONLY and after is not parameter.kind:
             parts.append("/")
     returned = f" -> {given.return_annotation}" if prefix else ""
-    waits = shown.__globals__ is vars(leasehold.app.sync)  # made by ``blocking``
+    waits = shown.__globals__ is vars(leasework.app.sync)  # made by ``blocking``
     prefix = f"async {prefix}" if inspect.iscoroutinefunction(plain) and not waits else prefix
     line = f"{prefix}{name}({', '.join(parts)}){returned}"
     if len(line) <= _LINE:
@@ -359,7 +359,7 @@ def _parameter(given: inspect.Parameter) -> str:
 
 
 def _value(default: object) -> str:
-    """Objects of leasehold's own have no text that a reader could write."""
+    """Objects of leasework's own have no text that a reader could write."""
     return repr(default) if isinstance(default, str | int | float | tuple | None) else "…"
 
 

@@ -1,5 +1,5 @@
 -------------------------------- MODULE Lease --------------------------------
-(* The lease of leasehold/model/lease.py: processes, one row, a network that  *)
+(* The lease of leasework/model/lease.py: processes, one row, a network that  *)
 (* delays and loses, clocks that drift. A pause is a process that takes no    *)
 (* step while the clocks go on, so it may happen anywhere.                    *)
 (*                                                                            *)

@@ -1,6 +1,6 @@
 """Fixtures for all tests. The servers are real, and every process that a test starts ends with it.
 
-LEASEHOLD_TEST_POSTGRES selects the server: 18 (default), 16 or 15. LEASEHOLD_TEST_POOLER=pgbouncer
+LEASEWORK_TEST_POSTGRES selects the server: 18 (default), 16 or 15. LEASEWORK_TEST_POOLER=pgbouncer
 puts a pooler in front of it.
 """
 
@@ -20,8 +20,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
+from leasework.config import Settings
+from leasework.pg.schema import migrate
 from tests.support import postgres as servers
 from tests.support.managed import managed
 from tests.support.pgbouncer import PgBouncer, program
@@ -120,7 +120,7 @@ def own_postgres() -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture(scope="session")
 def template(postgres: Any) -> Iterator[str]:
-    """The name of the template database with leasehold's schema."""
+    """The name of the template database with leasework's schema."""
     with servers.database(postgres.dsn) as dsn:
         asyncio.run(migrate.apply(Settings(dsn=dsn)))
         yield conninfo_to_dict(dsn)["dbname"]
@@ -140,7 +140,7 @@ def direct_dsn(
 
 @pytest.fixture
 def migrated(direct_dsn: str) -> str:
-    """``direct_dsn`` with leasehold's schema, copied from ``template``: that is much faster than to
+    """``direct_dsn`` with leasework's schema, copied from ``template``: that is much faster than to
     apply the migrations."""
     return direct_dsn
 
@@ -169,11 +169,11 @@ def managed_dsn(direct_dsn: str) -> Iterator[str]:
 @pytest.fixture
 def dsn(request: pytest.FixtureRequest, direct_dsn: str) -> str:
     """The database under test: ``direct_dsn``, or the same database through the selected pooler."""
-    pooler = os.environ.get("LEASEHOLD_TEST_POOLER", "")
+    pooler = os.environ.get("LEASEWORK_TEST_POOLER", "")
     if not pooler:
         return direct_dsn
     if pooler != "pgbouncer":
-        pytest.fail(f"LEASEHOLD_TEST_POOLER={pooler}: only pgbouncer is known")
+        pytest.fail(f"LEASEWORK_TEST_POOLER={pooler}: only pgbouncer is known")
     bouncer: PgBouncer = request.getfixturevalue("pgbouncer")
     return bouncer.dsn
 
@@ -207,7 +207,7 @@ def no_tracing_of_another_test(
 ) -> None:
     """Turn off tracing in other tests, because OpenTelemetry keeps an SDK until the process
     ends."""
-    from leasehold.jobs import tracing
+    from leasework.jobs import tracing
 
     monkeypatch.setattr(tracing, "_set_up", False)
     if request.path.name != "test_tracing.py":
@@ -215,10 +215,10 @@ def no_tracing_of_another_test(
 
 
 @pytest.fixture(autouse=True)
-def leaseholds_logger_is_left_as_it_was() -> Iterator[None]:
+def leaseworks_logger_is_left_as_it_was() -> Iterator[None]:
     """Fail a test that changes the logger's level and does not restore it, because later tests in
     the same process would fail."""
-    logger = logging.getLogger("leasehold")
+    logger = logging.getLogger("leasework")
     before = logger.level, logger.propagate, logger.disabled
     yield
     after = logger.level, logger.propagate, logger.disabled

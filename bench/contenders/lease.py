@@ -1,4 +1,4 @@
-"""leasehold with its defaults: the worker is the body of the verb ``leasehold worker``."""
+"""leasework with its defaults: the worker is the body of the verb ``leasework worker``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.ledger import Ledger
 from bench.side import Batch, Sent, spaced, streamed
-from leasehold import App
-from leasehold.cli.work.worker import run_worker
+from leasework import App
+from leasework.cli.work.worker import run_worker
 
 _work: dict[str, Any] = {}
 
@@ -42,7 +42,7 @@ def _app(
 
 
 def made() -> App:
-    """The App of this process's worker, as ``leasehold worker`` loads it."""
+    """The App of this process's worker, as ``leasework worker`` loads it."""
     app: App = _app(**_work)[0]
     return app
 

@@ -1,4 +1,4 @@
-"""Contenders for one lock: leasehold's lease, its advisory locks, and plain advisory locks on
+"""Contenders for one lock: leasework's lease, its advisory locks, and plain advisory locks on
 connections that stay open."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from leasehold import App
+from leasework import App
 
 Held = tuple[int, int, int]
 """CLOCK_MONOTONIC in ns: asked, got, let go."""

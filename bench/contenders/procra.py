@@ -1,4 +1,4 @@
-"""procrastinate: psycopg with its C code, uvloop, as many jobs at once as leasehold (its worker
+"""procrastinate: psycopg with its C code, uvloop, as many jobs at once as leasework (its worker
 takes them one by one)."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import click
 
 from bench.command import common, run
 from bench.cost import cost_now
-from bench.parties import LEASEHOLD, RAW
+from bench.parties import LEASEWORK, RAW
 from bench.process import Contender
 from bench.report import Result
 from bench.workers import Place, Wrong, place
@@ -90,7 +90,7 @@ def command(jobs: int, ready: int, waiting: int, raw: bool, **options: Any) -> N
     cases += [Case(f"{ready:,} ready", ready=ready)] if ready else []
     cases += [Case(f"{waiting:,} waiting", waiting=waiting)] if waiting else []
     with run(**options) as this:
-        for contender in (LEASEHOLD, RAW) if raw else (LEASEHOLD,):
+        for contender in (LEASEWORK, RAW) if raw else (LEASEWORK,):
             _compare(this, contender, cases, jobs)
 
 

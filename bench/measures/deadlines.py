@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from bench import moment
-from leasehold import App
+from leasework import App
 
 
 async def _samples(dsn: str, at: datetime, later: datetime) -> None:
@@ -30,5 +30,5 @@ def command(count: int, due: int, spread: float, **options: Any) -> None:
     """Many deadlines, many of them passing at one moment; how late their breach is seen."""
     said = f"{count:,} armed, {due:,} of them pass {moment.when(spread)}, each callback once"
     moment.measured(
-        "deadline", "Deadlines, leasehold", said, _samples, (count, due), spread=spread, **options
+        "deadline", "Deadlines, leasework", said, _samples, (count, due), spread=spread, **options
     )

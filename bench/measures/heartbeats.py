@@ -14,10 +14,10 @@ from bench.command import common, run
 from bench.cost import cpu_seconds
 from bench.report import Result
 from bench.server import Server
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import NodeIdentity
+from leasework.config import Settings
+from leasework.pg.schema import migrate
+from leasework.pg.stores.store import PgStore
+from leasework.ports import NodeIdentity
 
 COLUMNS = {
     "backend_us": "backend CPU µs, one right after the other",
@@ -70,7 +70,7 @@ def command(sizes: tuple[int, ...], count: int, pause: float, **options: Any) ->
         said = (
             f"{count:,} heartbeats without a pause, {count // 10:,} with one of {pause * 1e3:g} ms"
         )
-        result = Result("Heartbeats, leasehold", said, COLUMNS, f"{sizes[0]:,} nodes")
+        result = Result("Heartbeats, leasework", said, COLUMNS, f"{sizes[0]:,} nodes")
         this.results.append(result)
         for turn in range(this.rounds):
             for nodes in sizes if turn % 2 == 0 else sizes[::-1]:

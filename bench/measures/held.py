@@ -13,7 +13,7 @@ import psycopg
 from bench.command import common, run
 from bench.cost import Cost, cost_now
 from bench.measures.latency import percentile
-from bench.parties import LEASEHOLD, RAW
+from bench.parties import LEASEWORK, RAW
 from bench.process import Contender, Side
 from bench.report import Result, median
 from bench.server import Server
@@ -160,7 +160,7 @@ def _burst(here: Place, workers: Workers, jobs: int) -> float:
 @click.option("--stretch", default=60.0, help="seconds at either end that are compared")
 @click.option("--rate", default=1000.0, help="jobs a second")
 @click.option("--burst", default=30_000)
-@click.option("--alone", is_flag=True, help="leasehold only, in half the time")
+@click.option("--alone", is_flag=True, help="leasework only, in half the time")
 def command(
     minutes: float, stretch: float, rate: float, burst: int, alone: bool, **options: Any
 ) -> None:
@@ -168,10 +168,10 @@ def command(
     with run(**options) as this:
         said = f"{rate:g} jobs/s for {minutes:g} minutes, stretches of {stretch:g} s"
         result = Result(
-            "A transaction held open", said, COLUMNS, (LEASEHOLD if alone else RAW).name
+            "A transaction held open", said, COLUMNS, (LEASEWORK if alone else RAW).name
         )
         this.interleave(
             result,
             lambda c: held(this.server, c, rate, minutes * 60, stretch, burst),
-            [LEASEHOLD] if alone else None,
+            [LEASEWORK] if alone else None,
         )

@@ -13,7 +13,7 @@ import click
 from bench.command import common, run
 from bench.measures.held import open_transaction, streamed
 from bench.measures.latency import percentile
-from bench.parties import LEASEHOLD
+from bench.parties import LEASEWORK
 from bench.report import Result
 from bench.server import Server
 from bench.workers import place
@@ -48,7 +48,7 @@ def inflight(server: Server, load: Load, slots: int) -> dict[str, float]:
     early = int(load.rate * load.settle)
     limit = 2 * load.settle + load.seconds + _LIMIT_SECONDS
     with ExitStack() as stack:
-        here = stack.enter_context(place(server, LEASEHOLD))
+        here = stack.enter_context(place(server, LEASEWORK))
         here.queries.track_claims(here.watcher)
         here.call("load", jobs=long, size=80)
         options: dict[str, Any] = {"sleep_ms": _LONG_MS, "slots": slots}
@@ -108,7 +108,7 @@ def command(
     with run(**options) as this:
         said = f"{rate:g} no-op jobs/s for {seconds:g} s on {workers} worker processes, while "
         said += f"{holders} others run the long jobs" + ", beside a held snapshot" * held
-        result = Result("Jobs in flight, leasehold", said, COLUMNS, next(iter(cases)))
+        result = Result("Jobs in flight, leasework", said, COLUMNS, next(iter(cases)))
         this.results.append(result)
         for turn in range(this.rounds):
             for name, slots in list(cases.items())[:: 1 if turn % 2 == 0 else -1]:

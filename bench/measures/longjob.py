@@ -1,5 +1,5 @@
 """One transaction held for each long job, as the plain SKIP LOCKED recipe has it: what it does to
-the dead rows of a busy table beside it. leasehold holds none."""
+the dead rows of a busy table beside it. leasework holds none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 import psycopg
 
 from bench.command import common, run
-from bench.parties import LEASEHOLD, RAW
+from bench.parties import LEASEWORK, RAW
 from bench.report import Result
 from bench.server import Server
 from bench.sql import one
@@ -42,7 +42,7 @@ def _recipe(here: Place, jobs: int) -> Iterator[None]:
 
 
 @contextmanager
-def _leasehold(here: Place, jobs: int) -> Iterator[None]:
+def _leasework(here: Place, jobs: int) -> Iterator[None]:
     here.call("load", jobs=jobs, size=80)
     with here.workers(1, 2 * jobs + 10, sleep_ms=600_000.0) as workers:
         workers.wait_ran(jobs)
@@ -88,15 +88,15 @@ def beside(server: Server, here: Place, seconds: float) -> dict[str, float]:
 @click.option("--jobs", default=20, help="long jobs at once")
 @click.option("--seconds", default=20.0)
 def command(jobs: int, seconds: float, **options: Any) -> None:
-    """One transaction held per long job, beside leasehold's claims."""
+    """One transaction held per long job, beside leasework's claims."""
     with run(**options) as this:
         said = f"{jobs} long jobs for {seconds:g} s; a table of {_BUSY_ROWS:,} rows updated beside"
-        result = Result("Long jobs", said, COLUMNS, "leasehold")
+        result = Result("Long jobs", said, COLUMNS, "leasework")
         this.results.append(result)
         for _ in range(this.rounds):
             for name, contender, jobs_run in (
                 ("a transaction per job", RAW, _recipe),
-                ("leasehold", LEASEHOLD, _leasehold),
+                ("leasework", LEASEWORK, _leasework),
             ):
                 with place(this.server, contender) as here, jobs_run(here, jobs):
                     result.add(name, beside(this.server, here, seconds))

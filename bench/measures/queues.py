@@ -12,7 +12,7 @@ from bench.command import common, run
 from bench.measures import drain
 from bench.measures.drain import Work, check, drained
 from bench.measures.idle import quiet
-from bench.parties import LEASEHOLD
+from bench.parties import LEASEWORK
 from bench.report import Result
 from bench.server import Server
 from bench.workers import place
@@ -29,7 +29,7 @@ def spread(
 ) -> dict[str, float]:
     """One slice: a worker that is idle for ``seconds``, then one that drains the jobs, which lie in
     ``queues`` queues in turn."""
-    with place(server, LEASEHOLD) as here:
+    with place(server, LEASEWORK) as here:
         with here.workers(1, 10, queues=queues) as workers:
             time.sleep(settle)
             core_percent, statements = quiet(server, here, seconds)
@@ -53,7 +53,7 @@ def command(jobs: int, queues: int, seconds: float, settle: float, **options: An
     with run(**options) as this:
         said = f"{jobs:,} no-op jobs, one worker process that works all the queues"
         said += f"; idle for {seconds:g} s"
-        result = Result("Many queues, leasehold", said, COLUMNS, "1 queue")
+        result = Result("Many queues, leasework", said, COLUMNS, "1 queue")
         this.results.append(result)
         for turn in range(this.rounds):
             for count in (1, queues) if turn % 2 == 0 else (queues, 1):

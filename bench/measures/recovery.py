@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bench.command import common, run
-from bench.parties import LEASEHOLD
+from bench.parties import LEASEWORK
 from bench.report import Result
 from bench.server import Server
 from bench.workers import Wrong, place
@@ -23,14 +23,14 @@ _LIMIT_SECONDS = 600.0
 def recovery(server: Server, ready: int, most: float) -> dict[str, float]:
     """One slice: seconds from the kill until the database has the ends of all lost jobs, which
     another worker runs beside ``ready`` jobs that wait."""
-    with place(server, LEASEHOLD) as here:
+    with place(server, LEASEWORK) as here:
         here.call("load", jobs=_JOBS, size=80)
         long: dict[str, Any] = {"sleep_ms": 86_400_000.0, "slots": _JOBS}
         with here.workers(1, 4 * _JOBS, _LIMIT_SECONDS, **long) as lost:
             lost.wait_ran(_JOBS)
             jobs = here.queries.running(here.watcher)
             here.queries.fill_ready(here.watcher, ready)
-            here.watcher.execute("vacuum analyze leasehold.job")
+            here.watcher.execute("vacuum analyze leasework.job")
             with here.workers(1, ready + 4 * _JOBS, _LIMIT_SECONDS) as other:
                 time.sleep(8.0)  # it has joined, and seen the other one alive
                 for side in lost.sides:
@@ -58,7 +58,7 @@ def command(ready: tuple[int, ...], most: float, **options: Any) -> None:
     with run(**options) as this:
         cases = {f"{count:,} waiting": count for count in ready}
         said = f"{_JOBS} jobs of a killed worker, beside jobs that wait in the same queue"
-        result = Result("Recovery, leasehold", said, COLUMNS, next(iter(cases)))
+        result = Result("Recovery, leasework", said, COLUMNS, next(iter(cases)))
         this.results.append(result)
         for turn in range(this.rounds):
             for name, count in list(cases.items())[:: 1 if turn % 2 == 0 else -1]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from bench import moment
-from leasehold import App
+from leasework import App
 
 
 async def _samples(dsn: str, at: datetime, later: datetime) -> None:
@@ -37,5 +37,5 @@ def command(count: int, due: int, spread: float, **options: Any) -> None:
     """Many schedules, many of them due at one moment; how late their jobs are enqueued."""
     said = f"{count:,} daily schedules, {due:,} of them due {moment.when(spread)}, each once"
     moment.measured(
-        "schedule", "Schedules, leasehold", said, _samples, (count, due), spread=spread, **options
+        "schedule", "Schedules, leasework", said, _samples, (count, due), spread=spread, **options
     )

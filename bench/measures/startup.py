@@ -15,8 +15,8 @@ from bench.report import Result
 _CASES = {
     "bare python": ["-c", "pass"],
     "import psycopg": ["-c", "import psycopg"],
-    "import leasehold": ["-c", "import leasehold"],
-    "leasehold --help": ["-m", "leasehold", "--help"],
+    "import leasework": ["-c", "import leasework"],
+    "leasework --help": ["-m", "leasework", "--help"],
     "import asyncpg": ["-c", "import asyncpg"],
 }
 
@@ -31,7 +31,7 @@ def seconds_of(arguments: list[str]) -> float:
 @click.command("startup")
 @common(rounds=15)
 def command(**options: Any) -> None:
-    """Imports and ``leasehold --help``."""
+    """Imports and ``leasework --help``."""
     with run(**options) as this:
         said = "the whole process, warm files"
         result = Result("Start", said, {"milliseconds": "ms"}, "import psycopg")

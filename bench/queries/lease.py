@@ -1,4 +1,4 @@
-"""leasehold's tables."""
+"""leasework's tables."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bench.sql import one
 
 
 def unfinished(watcher: Any, dsn: str) -> bool:
-    return bool(one(watcher, "select exists (select from leasehold.job)"))
+    return bool(one(watcher, "select exists (select from leasework.job)"))
 
 
 def newest(watcher: Any) -> Any:
-    return one(watcher, "select leasehold.new_id()")
+    return one(watcher, "select leasework.new_id()")
 
 
 def unfinished_since(watcher: Any, newest: Any) -> bool:
-    query = "select (select id from leasehold.job where id > %s order by id limit 1) is not null"
+    query = "select (select id from leasework.job where id > %s order by id limit 1) is not null"
     return bool(one(watcher, query, newest))
 
 
@@ -25,13 +25,13 @@ def finished(watcher: Any, dsn: str) -> int | None:
     return int(
         one(
             watcher,
-            "select count(*) from leasehold.job_done where state = 'completed' and attempt = 1",
+            "select count(*) from leasework.job_done where state = 'completed' and attempt = 1",
         )
     )
 
 
 _FILL = """
-insert into leasehold.job (id, queue, task_name, payload, ready, held_because, run_at)
+insert into leasework.job (id, queue, task_name, payload, ready, held_because, run_at)
 select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'default', 'noop',
        jsonb_build_object('n', n, 'text', repeat('x', 80)), {ready}, {why}, {run_at}
 from generate_series(0, %s - 1) n
@@ -43,7 +43,7 @@ def fill_ready(watcher: Any, rows: int) -> None:
 
 
 def wake(watcher: Any) -> None:
-    watcher.execute("select leasehold.wake(array['default'])")
+    watcher.execute("select leasework.wake(array['default'])")
 
 
 def fill_waiting(watcher: Any, rows: int) -> None:
@@ -61,29 +61,29 @@ def claims(watcher: Any) -> tuple[int, float]:
     """How many claims there were, and their milliseconds in the server."""
     row = watcher.execute(
         "select coalesce(sum(calls), 0), coalesce(sum(total_time), 0) from pg_stat_user_functions"
-        " where schemaname = 'leasehold' and funcname = 'claim'"
+        " where schemaname = 'leasework' and funcname = 'claim'"
     ).fetchone()
     return int(row[0]), float(row[1])
 
 
 def ready_left(watcher: Any) -> bool:
-    return bool(one(watcher, "select exists (select from leasehold.job where ready)"))
+    return bool(one(watcher, "select exists (select from leasework.job where ready)"))
 
 
 def settle(watcher: Any) -> None:
     """Workers that left held nothing: nobody needs to look for their jobs."""
-    watcher.execute("update leasehold.death set settled = true where not settled")
+    watcher.execute("update leasework.death set settled = true where not settled")
 
 
 def running(watcher: Any) -> list[UUID]:
     """The ids of the jobs that run."""
-    rows = watcher.execute("select id from leasehold.job where node is not null").fetchall()
+    rows = watcher.execute("select id from leasework.job where node is not null").fetchall()
     return [row[0] for row in rows]
 
 
 def done(watcher: Any, jobs: list[UUID]) -> int:
     """How many of these jobs have finished."""
-    return int(one(watcher, "select count(*) from leasehold.job_done where id = any (%s)", jobs))
+    return int(one(watcher, "select count(*) from leasework.job_done where id = any (%s)", jobs))
 
 
 def multiply(watcher: Any, table: str, due: int, later: int, spread: float) -> None:
@@ -92,35 +92,35 @@ def multiply(watcher: Any, table: str, due: int, later: int, spread: float) -> N
     for name, count in (("due", due), ("later", later)):
         step = spread / max(1, count)
         watcher.execute(_COPIES[table], {"name": name, "count": count, "step": step})
-    watcher.execute(f"delete from leasehold.{table} where name in ('due', 'later')")
-    watcher.execute(f"vacuum analyze leasehold.{table}")
+    watcher.execute(f"delete from leasework.{table} where name in ('due', 'later')")
+    watcher.execute(f"vacuum analyze leasework.{table}")
 
 
 _COPIES = {
     "schedule": """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at)
 select s.app, s.name || '-' || n, s.spec, s.described, 'noop',
        jsonb_set(s.job, '{payload,n}', to_jsonb(n)), s.missed, s.grace_seconds, s.release,
        s.next_at + n * make_interval(secs => %(step)s)
-from leasehold.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
+from leasework.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
 """,
     "deadline": """
-insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
+insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
                                 due_at, callback, made_at)
-select leasehold.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
+select leasework.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
        d.until, d.on_cancel, d.due_at + n * make_interval(secs => %(step)s), d.callback, d.made_at
-from leasehold.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
+from leasework.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
 """,
 }
 
 # a row a job: what it is of, and the seconds from its moment to its insertion, or to the verdict
 _LATE = {
     "schedule": "select schedule as of, extract(epoch from created_at - tick_at) as late"
-    " from leasehold.job_done",
+    " from leasework.job_done",
     "deadline": "select d.id as of, extract(epoch from d.closed_at - d.due_at) as late"
-    " from leasehold.deadline d"
-    " join leasehold.job_done j on j.payload -> 'breach' ->> 'deadline' = d.id::text",
+    " from leasework.deadline d"
+    " join leasework.job_done j on j.payload -> 'breach' ->> 'deadline' = d.id::text",
 }
 
 

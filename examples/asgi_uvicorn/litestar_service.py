@@ -3,8 +3,8 @@
 from litestar import Litestar, get, post
 from shop import app, buy, password
 
-from leasehold.integrations.litestar import mounted
-from leasehold.web import Login, dashboard
+from leasework.integrations.litestar import mounted
+from leasework.web import Login, dashboard
 
 
 @post("/orders/{order:int}", status_code=202)
@@ -19,4 +19,4 @@ async def status(job: str) -> dict[str, object]:
 
 
 pages = dashboard(app, login=Login(user="Ada", password=password()))
-web = Litestar([order, status, mounted("/leasehold", pages)], lifespan=[app.lifespan])
+web = Litestar([order, status, mounted("/leasework", pages)], lifespan=[app.lifespan])

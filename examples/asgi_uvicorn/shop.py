@@ -3,9 +3,9 @@ folder share it."""
 
 import os
 
-from leasehold import App, Context
+from leasework import App, Context
 
-app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="shop")
+app = App(os.environ.get("LEASEWORK_DSN", "embedded"), name="shop")
 
 
 @app.every(seconds=float(os.environ.get("REPORT_EVERY_SECONDS", "60")))

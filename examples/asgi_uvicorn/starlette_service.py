@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
-from leasehold.web import Login, dashboard
+from leasework.web import Login, dashboard
 
 
 async def order(request: Request) -> JSONResponse:
@@ -24,6 +24,6 @@ web = Starlette(
     routes=[
         Route("/orders/{order:int}", order, methods=["POST"]),
         Route("/jobs/{job}", status),
-        Mount("/leasehold", dashboard(app, login=Login(user="Ada", password=password()))),
+        Mount("/leasework", dashboard(app, login=Login(user="Ada", password=password()))),
     ],
 )

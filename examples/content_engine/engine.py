@@ -2,7 +2,7 @@
 weekly tasks. A blue and a green release may run at once, each with any number of processes. Every
 tick and every post is handled once.
 
-    LEASEHOLD_RELEASE=blue leasehold worker engine:app --processes 2
+    LEASEWORK_RELEASE=blue leasework worker engine:app --processes 2
 """
 
 import os
@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 import posts
 
-from leasehold import App, Context, Snooze, Task
+from leasework import App, Context, Snooze, Task
 
 POSTS_PER_SWEEP = 3
 MODELS = ("writer", "critic")

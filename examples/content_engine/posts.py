@@ -21,7 +21,7 @@ create table example_post (
 
 async def connect() -> psycopg.AsyncConnection[dict]:
     """A connection. ``async with`` makes it one transaction, which commits at the end."""
-    dsn = os.environ["LEASEHOLD_DSN"]
+    dsn = os.environ["LEASEWORK_DSN"]
     return await psycopg.AsyncConnection.connect(dsn, row_factory=dict_row)
 
 

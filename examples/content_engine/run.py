@@ -23,10 +23,10 @@ from typing import Any
 import httpx
 import posts
 
-from leasehold.embedded import EmbeddedServer
+from leasework.embedded import EmbeddedServer
 
 HERE = Path(__file__).resolve().parent
-LEASEHOLD = [sys.executable, "-m", "leasehold"]
+LEASEWORK = [sys.executable, "-m", "leasework"]
 
 
 def start(stack: ExitStack, out: Any, *command: str, **env: str) -> None:
@@ -77,11 +77,11 @@ def main() -> None:
     parser.add_argument("--kill", action="store_true", help="kill -9 a process while it publishes")
     parser.add_argument("--json", action="store_true", help="only the JSON")
     options = parser.parse_args()
-    if os.environ.get("LEASEHOLD_DSN", "embedded") == "embedded":
+    if os.environ.get("LEASEWORK_DSN", "embedded") == "embedded":
         server = EmbeddedServer.start()
-        os.environ["LEASEHOLD_DSN"] = server.dsn
+        os.environ["LEASEWORK_DSN"] = server.dsn
     os.environ.setdefault("ENGINE_HOUR_SECONDS", "0.5")  # a sweep every 2 seconds
-    subprocess.run([*LEASEHOLD, "schema", "apply"], check=True, stdout=sys.stderr)
+    subprocess.run([*LEASEWORK, "schema", "apply"], check=True, stdout=sys.stderr)
     asyncio.run(posts.make(options.posts))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         log = Path(folder) / "api.log"
@@ -91,9 +91,9 @@ def main() -> None:
         api = stack.enter_context(httpx.Client(base_url=url))
         if options.kill:
             api.post("/hold")
-        worker = [*LEASEHOLD, "worker", "engine:app", "--processes", "2"]
+        worker = [*LEASEWORK, "worker", "engine:app", "--processes", "2"]
         for release in ("blue", "green"):
-            start(stack, sys.stderr, *worker, LEASEHOLD_RELEASE=release, ENGINE_API=url)
+            start(stack, sys.stderr, *worker, LEASEWORK_RELEASE=release, ENGINE_API=url)
         if options.kill:
             kill_a_publisher(api)
         wait_for(lambda: asyncio.run(posts.drained()), "the end of the backlog")

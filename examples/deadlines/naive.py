@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--deadlines", type=int, default=20)
     parser.add_argument("--schedulers", type=int, default=2)
     options = parser.parse_args()
-    dsn = os.environ["LEASEHOLD_DSN"]
+    dsn = os.environ["LEASEWORK_DSN"]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(TABLE)
         connection.execute("truncate naive_deadline")

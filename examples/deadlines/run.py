@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LEASEHOLD = [sys.executable, "-m", "leasehold"]
+LEASEWORK = [sys.executable, "-m", "leasework"]
 
 
 def main() -> None:
@@ -28,8 +28,8 @@ def main() -> None:
     os.environ["ONCALL_URL"] = url = oncall.stdout.readline().split()[-1]
     from settlement import app, settle
 
-    os.environ["LEASEHOLD_DSN"] = asyncio.run(prepare(app))
-    workers = subprocess.Popen([*LEASEHOLD, "worker", "settlement:app", "--processes", "2"])
+    os.environ["LEASEWORK_DSN"] = asyncio.run(prepare(app))
+    workers = subprocess.Popen([*LEASEWORK, "worker", "settlement:app", "--processes", "2"])
     try:
         ask(url + "/hold")
         app.sync.enqueue(settle.job(batch=1))
@@ -42,7 +42,7 @@ def main() -> None:
         wait_for(lambda: journal(url)["repairs"], "the repair")
         found = journal(url)
         print(json.dumps({kind: len(found[kind]) for kind in ("incidents", "repeated", "repairs")}))
-        subprocess.run([*LEASEHOLD, "deadlines"])
+        subprocess.run([*LEASEWORK, "deadlines"])
     finally:
         # one settlement hangs; do not wait for it
         workers.terminate()

@@ -1,6 +1,6 @@
 """A settlement with a deadline. If it is late, a job pages somebody and requests a repair.
 
-leasehold worker settlement:app --processes 2
+leasework worker settlement:app --processes 2
 """
 
 import asyncio
@@ -9,9 +9,9 @@ import os
 import urllib.error
 import urllib.request
 
-from leasehold import App, Backoff, Context, Deadline
+from leasework import App, Backoff, Context, Deadline
 
-app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="settlements", recover_within=9)
+app = App(os.environ.get("LEASEWORK_DSN", "embedded"), name="settlements", recover_within=9)
 ONCALL = os.environ.get("ONCALL_URL", "http://127.0.0.1:8098")
 PROMISED_SECONDS = float(os.environ.get("PROMISED_SECONDS", "2"))
 

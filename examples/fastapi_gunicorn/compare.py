@@ -112,7 +112,7 @@ def show(report: dict[str, dict]) -> None:
     table = Table(title=f"4 workers, one analysis due every {EVERY_SECONDS} s")
     for title in ("", *report):
         table.add_column(title, justify="right" if title else "left")
-    for key in report["leasehold"]:
+    for key in report["leasework"]:
         table.add_row(key.replace("_", " "), *(shown(f[key]) for f in report.values()))
     Console().print(table)
 
@@ -122,8 +122,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--json", action="store_true", help="only the JSON")
     options = parser.parse_args()
-    os.environ.setdefault("LEASEHOLD_DSN", "embedded")
-    apply = [sys.executable, "-m", "leasehold", "schema", "apply"]
+    os.environ.setdefault("LEASEWORK_DSN", "embedded")
+    apply = [sys.executable, "-m", "leasework", "schema", "apply"]
     subprocess.run(apply, check=True, stdout=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         services = [
@@ -131,11 +131,11 @@ def main() -> None:
             Service("service", "gunicorn.conf.py", Path(folder)),
         ]
         try:
-            naive, leasehold = measure(services, options.seconds)
+            naive, leasework = measure(services, options.seconds)
         finally:
             for service in services:
                 service.stop()
-    report = {"naive": naive, "leasehold": leasehold}
+    report = {"naive": naive, "leasework": leasework}
     if not options.json:
         show(report)
     print(json.dumps(report))

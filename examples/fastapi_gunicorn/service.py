@@ -1,13 +1,13 @@
-"""The service with leasehold: every worker takes part, and each due moment runs once."""
+"""The service with leasework: every worker takes part, and each due moment runs once."""
 
 import os
 
 from analysis import analyse
 from fastapi import FastAPI
 
-from leasehold import App, SyncContext
+from leasework import App, SyncContext
 
-app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="profiles")
+app = App(os.environ.get("LEASEWORK_DSN", "embedded"), name="profiles")
 
 every_seconds = os.environ.get("ANALYSIS_EVERY_SECONDS")
 daily = (

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LEASEHOLD = [sys.executable, "-m", "leasehold"]
+LEASEWORK = [sys.executable, "-m", "leasework"]
 
 
 def main() -> None:
@@ -20,14 +20,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one line of figures at the end")
     as_json = parser.parse_args().json
     os.chdir(HERE)
-    os.environ.setdefault("LEASEHOLD_DSN", "embedded")
+    os.environ.setdefault("LEASEWORK_DSN", "embedded")
     store = subprocess.Popen(
         [sys.executable, "store.py", "--port", "0"], stdout=subprocess.PIPE, text=True
     )
     assert store.stdout
     os.environ["STORE_URL"] = store.stdout.readline().split()[-1]
-    subprocess.run([*LEASEHOLD, "schema", "apply"], check=True)
-    workers = subprocess.Popen([*LEASEHOLD, "worker", "tasks:app", "--processes", "2"])
+    subprocess.run([*LEASEWORK, "schema", "apply"], check=True)
+    workers = subprocess.Popen([*LEASEWORK, "worker", "tasks:app", "--processes", "2"])
     try:
         found = publish_and_look()
     finally:

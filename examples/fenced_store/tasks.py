@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 
-from leasehold import App, SyncContext
+from leasework import App, SyncContext
 
 app = App(name="fenced-store")
 STORE = os.environ.get("STORE_URL", "http://127.0.0.1:8098")

@@ -5,10 +5,10 @@ import os
 
 from flask import Flask, request, session
 
-from leasehold import App, SyncContext
-from leasehold.integrations.flask import Leasehold
+from leasework import App, SyncContext
+from leasework.integrations.flask import Leasework
 
-app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="shop")
+app = App(os.environ.get("LEASEWORK_DSN", "embedded"), name="shop")
 
 
 @app.every(seconds=float(os.environ.get("REPORT_EVERY_SECONDS", "60")))
@@ -24,7 +24,7 @@ def send_receipt(ctx: SyncContext, order: int) -> str:
 
 web = Flask(__name__)
 web.secret_key = os.environ.get("SECRET_KEY", "an example's key: set your own")
-leasehold = Leasehold(web, app)
+leasework = Leasework(web, app)
 
 
 @web.post("/orders/<int:order>")
@@ -47,9 +47,9 @@ def login() -> tuple[str, int]:
     if request.form.get("password") != os.environ.get("OPS_PASSWORD", "example"):
         return "Wrong password.\n", 403
     session["admin"] = request.form["name"]
-    return "Logged in: open /leasehold/\n", 200
+    return "Logged in: open /leasework/\n", 200
 
 
 web.register_blueprint(
-    leasehold.dashboard(who=lambda: session.get("admin")), url_prefix="/leasehold"
+    leasework.dashboard(who=lambda: session.get("admin")), url_prefix="/leasework"
 )

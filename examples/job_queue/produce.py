@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from tasks import app, generate_report, process_payment, send_email
 
-from leasehold import Job
-from leasehold.errors import JobFailed
+from leasework import Job
+from leasework.errors import JobFailed
 
 
 async def produce(emails: int, reports: int, payments: int, failing: int) -> list[Job]:

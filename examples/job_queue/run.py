@@ -9,18 +9,18 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LEASEHOLD = [sys.executable, "-m", "leasehold"]
+LEASEWORK = [sys.executable, "-m", "leasework"]
 
 
 def main() -> None:
     os.chdir(HERE)
-    os.environ.setdefault("LEASEHOLD_DSN", "embedded")
-    subprocess.run([*LEASEHOLD, "schema", "apply"], check=True)
-    workers = subprocess.Popen([*LEASEHOLD, "worker", "tasks:app", "--processes", "3"])
+    os.environ.setdefault("LEASEWORK_DSN", "embedded")
+    subprocess.run([*LEASEWORK, "schema", "apply"], check=True)
+    workers = subprocess.Popen([*LEASEWORK, "worker", "tasks:app", "--processes", "3"])
     try:
         subprocess.run([sys.executable, "produce.py", "--wait"], check=True)
-        subprocess.run([*LEASEHOLD, "status"])
-        subprocess.run([*LEASEHOLD, "jobs", "--state", "discarded"])
+        subprocess.run([*LEASEWORK, "status"])
+        subprocess.run([*LEASEWORK, "jobs", "--state", "discarded"])
     finally:
         workers.terminate()
         workers.wait()

@@ -1,16 +1,16 @@
 """Three tasks, each with a queue of its own.
 
-leasehold worker tasks:app
+leasework worker tasks:app
 """
 
 import asyncio
 import os
 
-from leasehold import App, Backoff, Context
+from leasework import App, Backoff, Context
 
 PAGE_SECONDS = float(os.environ.get("PAGE_SECONDS", "0.1"))
 
-app = App(os.environ.get("LEASEHOLD_DSN", "embedded"), name="job-queue")
+app = App(os.environ.get("LEASEWORK_DSN", "embedded"), name="job-queue")
 
 
 class GatewayDown(Exception):

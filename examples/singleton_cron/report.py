@@ -8,7 +8,7 @@ import time
 
 SECONDS = float(os.environ.get("REPORT_SECONDS", "10"))
 
-print(f"report: begins, token {os.environ['LEASEHOLD_LOCK_TOKEN']}", flush=True)
+print(f"report: begins, token {os.environ['LEASEWORK_LOCK_TOKEN']}", flush=True)
 ends_at = time.monotonic() + SECONDS
 while time.monotonic() < ends_at:
     time.sleep(0.1)

@@ -13,15 +13,15 @@ import os
 import sys
 from pathlib import Path
 
-from leasehold import App
-from leasehold.errors import LockNotAcquired, LostLease
+from leasework import App
+from leasework.errors import LockNotAcquired, LostLease
 
 API = Path(os.environ.get("API_FILE", "api.log"))
 ENDPOINT = "https://api.example.com/v1/customers"
 SECONDS = float(os.environ.get("SYNC_SECONDS", "1"))
 WAIT_SECONDS = float(os.environ.get("WAIT_SECONDS", "30"))
 
-app = App(os.environ.get("LEASEHOLD_DSN", "embedded"))
+app = App(os.environ.get("LEASEWORK_DSN", "embedded"))
 
 
 def call_api(token: int, what: str) -> None:

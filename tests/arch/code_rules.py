@@ -71,7 +71,7 @@ def sql_in_python(source: str) -> Offences:
         else:
             continue
         if id(node) not in exempt and looks_like_sql(text):
-            found.append((node.lineno, f"SQL outside leasehold/pg: {text.strip()[:60]!r}"))
+            found.append((node.lineno, f"SQL outside leasework/pg: {text.strip()[:60]!r}"))
     return found
 
 

@@ -152,7 +152,7 @@ def token_offences(sql: str) -> list[str]:
 
 
 # -- which method loads which file -------------------------------------------------------------
-_REFERENCE = re.compile(r"(?:leasehold_lab:)?[a-z][a-z0-9_]*/[a-z][a-z0-9_]*\Z")
+_REFERENCE = re.compile(r"(?:leasework_lab:)?[a-z][a-z0-9_]*/[a-z][a-z0-9_]*\Z")
 
 
 def references(source: str) -> Iterator[tuple[str, int]]:

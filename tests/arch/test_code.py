@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-import leasehold
-from leasehold.config import check_variables
-from leasehold.errors import ConfigError
+import leasework
+from leasework.config import check_variables
+from leasework.errors import ConfigError
 from tests.arch import code_rules, tree
 
 
@@ -26,7 +26,7 @@ def package_files() -> list:
     return [*tree.python_files(tree.PACKAGE), *tree.python_files(tree.LAB)]
 
 
-# -- SQL lives in leasehold/pg -------------------------------------------------------------------
+# -- SQL lives in leasework/pg -------------------------------------------------------------------
 def test_no_python_file_outside_pg_holds_sql():
     outside = [p for p in package_files() if tree.PG not in p.parents and p.name != "tables.py"]
     assert not (found := offences_of(code_rules.sql_in_python, outside)), "\n".join(found)
@@ -35,21 +35,21 @@ def test_no_python_file_outside_pg_holds_sql():
 @pytest.mark.parametrize(
     "sql",
     [
-        "select id from leasehold.job",
+        "select id from leasework.job",
         "  SELECT pg_is_in_recovery()",
         "select 1",
         "-- purpose\nselect * from job",
         "insert into job (id) values (%s)",
         "update job set node = null",
-        "update leasehold.job as j set node = null",
+        "update leasework.job as j set node = null",
         "delete from job",
         "with t as (select 1) select * from t",
         "with due as not materialized (select 1) select * from due",
         "create unlogged table job ()",
         "create or replace function f() returns void",
         "alter table job add x int",
-        "drop schema leasehold cascade",
-        "listen leasehold",
+        "drop schema leasework cascade",
+        "listen leasework",
         "set local lock_timeout = '1s'",
         "copy job (id) from stdin",
         "show server_version_num",
@@ -154,8 +154,8 @@ def test_the_sleep_rule_catches_each_spelling():
 # -- words ---------------------------------------------------------------------------------------
 def test_every_public_name_has_a_docstring():
     # the reference reads the texts of type aliases, and fails where there is none
-    names = [n for n in leasehold.__all__ if isinstance(getattr(leasehold, n), type)]
-    bare = [n for n in names if not code_rules.has_docstring(n, getattr(leasehold, n))]
+    names = [n for n in leasework.__all__ if isinstance(getattr(leasework, n), type)]
+    bare = [n for n in names if not code_rules.has_docstring(n, getattr(leasework, n))]
     assert not bare, f"no docstring: {bare}"
 
 
@@ -204,10 +204,10 @@ def test_the_path_rule_catches(path):
 def test_every_environment_variable_of_ours_is_declared():
     for path in tree.tracked_files():
         if path.suffix in (".py", ".md", ".toml", ".yml", ".css", "") and path.name != "LICENSE":
-            names = re.findall(r"\bLEASEHOLD_[A-Z0-9_]*[A-Z0-9]\b", path.read_text("utf-8"))
+            names = re.findall(r"\bLEASEWORK_[A-Z0-9_]*[A-Z0-9]\b", path.read_text("utf-8"))
             check_variables(dict.fromkeys(names, ""))
 
 
 def test_a_variable_that_is_not_declared_is_caught():
     with pytest.raises(ConfigError):
-        check_variables({"LEASEHOLD" + "_UNDECLARED": ""})
+        check_variables({"LEASEWORK" + "_UNDECLARED": ""})

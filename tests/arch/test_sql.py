@@ -11,7 +11,7 @@ GOOD = textwrap.dedent("""\
     -- edge: running -> completed
     -- locks: the job's row
     -- index: job_pkey
-    delete from leasehold.job j  -- now() in a comment; is nothing
+    delete from leasework.job j  -- now() in a comment; is nothing
      where j.id = %(id)s and j.claim_token = %(token)s
        and j.run_at <= coalesce( %(now)s::timestamptz, now() )
 """)
@@ -24,7 +24,7 @@ def offences_of(rule, files=None) -> list[str]:
 
 
 def transitions() -> set[tuple[str, str]]:
-    from leasehold.model.states import TRANSITIONS
+    from leasework.model.states import TRANSITIONS
 
     return {(str(a), str(b)) for a, b in TRANSITIONS}
 

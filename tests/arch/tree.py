@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "leasehold"
-LAB = ROOT / "lab" / "leasehold_lab"
+PACKAGE = ROOT / "leasework"
+LAB = ROOT / "lab" / "leasework_lab"
 TESTS = ROOT / "tests"
 SUPPORT = TESTS / "support"
 PG = PACKAGE / "pg"
@@ -34,9 +34,9 @@ def shared_parts() -> list[Path]:
 
 
 def operation_name(path: Path) -> str:
-    """As the code names it: ``noun/verb``, or ``leasehold_lab:noun/verb``."""
+    """As the code names it: ``noun/verb``, or ``leasework_lab:noun/verb``."""
     if LAB in path.parents:
-        return f"leasehold_lab:{path.relative_to(LAB_SQL).with_suffix('').as_posix()}"
+        return f"leasework_lab:{path.relative_to(LAB_SQL).with_suffix('').as_posix()}"
     return path.relative_to(SQL).with_suffix("").as_posix()
 
 

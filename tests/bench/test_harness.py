@@ -82,11 +82,11 @@ def test_there_is_no_ratio_to_a_reference_that_has_a_zero_or_no_figure_in_some_r
     assert "| ours | 10 | 4 |" in shown(result)
 
 
-def test_leasehold_is_compared_with_each_of_the_others_round_by_round():
+def test_leasework_is_compared_with_each_of_the_others_round_by_round():
     result = Result("m", "s", {"rate": "rate", "cost": "cost"}, "ref")
     for ours, theirs in ((10, 5), (40, 10), (3, 1)):
         result.add("ref", {"rate": 1, "cost": 1})
-        result.add("leasehold", {"rate": ours, "cost": 2})
+        result.add("leasework", {"rate": ours, "cost": 2})
         result.add("peer", {"rate": theirs})
     assert "| peer | 3 (2 to 4) | - |" in shown(result)
 

@@ -52,7 +52,7 @@ def rows(result: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def test_a_drain_side_by_side_has_both_raw_loops(bench):
     [result] = bench("drain", "--jobs=300", "--history=on")
-    assert set(rows(result)) == {*RAWS, "leasehold"}
+    assert set(rows(result)) == {*RAWS, "leasework"}
     for figures in rows(result).values():
         assert figures["jobs_per_second"] > 0
         assert figures["backend_cpu_us"] > 0
@@ -65,7 +65,7 @@ def test_a_fleet_has_a_column_for_each_number_of_workers_and_for_a_held_snapshot
     assert len(results) == 4
     for result in results:
         assert list(result["columns"]) == ["1 worker", "2 workers, snapshot held"]
-        assert set(rows(result)) == {*RAWS, "leasehold"}
+        assert set(rows(result)) == {*RAWS, "leasework"}
         assert all(figure > 0 for of in rows(result).values() for figure in of.values())
     growth, wal = rows(results[2]), rows(results[3])
     assert all(figures["1 worker"] == 1 for figures in growth.values())
@@ -92,46 +92,46 @@ def test_one_queue_and_many_are_measured_idle_and_busy(bench):
 
 def test_statements_of_idle_workers_are_those_of_the_leader_and_of_the_followers(bench):
     [result] = bench("nodes", "--workers=2", "--seconds=2", "--settle=2")
-    assert set(rows(result)) == {"raw loop", "leasehold"}
+    assert set(rows(result)) == {"raw loop", "leasework"}
     for figures in rows(result).values():
         assert figures["connections"] >= 2
         parts = figures["leader_statements"] + figures["follower_statements"]
         assert parts == pytest.approx(figures["statements"])
-    assert rows(result)["leasehold"]["leader_statements"] > 0
+    assert rows(result)["leasework"]["leader_statements"] > 0
 
 
 def test_moments_are_spread_over_some_seconds(bench):
     [result] = bench("schedules", "--count=60", "--due=40", "--spread=2", "--idle=0.1", "--lead=8")
     assert "40 of them due with moments spread over 2 s" in result["setting"]
-    figures = rows(result)["leasehold"]
+    figures = rows(result)["leasework"]
     assert 0 < figures["late_p50"] <= figures["late_p99"] <= figures["late_max"]
     assert figures["ran_late"] > -0.1, "the last one ran before its moment: at the first one's"
 
 
-def test_another_checkout_is_measured_by_its_own_contender_and_its_own_leasehold(
+def test_another_checkout_is_measured_by_its_own_contender_and_its_own_leasework(
     bench, tmp_path: Path
 ):
     other = tmp_path / "other"
-    for folder in ("bench", "leasehold"):
+    for folder in ("bench", "leasework"):
         shutil.copytree(ROOT / folder, other / folder)
     (other / ".venv").symlink_to(sys.prefix)
     with (other / "bench" / "contenders" / "lease.py").open("a") as file:
-        file.write("\nimport leasehold\nopen('used', 'a').write(leasehold.__file__ + '\\n')\n")
+        file.write("\nimport leasework\nopen('used', 'a').write(leasework.__file__ + '\\n')\n")
     me = ["-c", "user.name=tester", "-c", "user.email=tester@example.org"]
     for words in (["init"], ["commit", "--allow-empty", "-m", "one"]):
         subprocess.run(["git", *me, *words], cwd=other, check=True, capture_output=True)
 
     name = f"build {commit(other)}"
     [result] = bench("enqueue", "--jobs=300", "--bulk=20000", f"--with=build={other}")
-    assert set(rows(result)) == {"raw loop", "leasehold", name}
+    assert set(rows(result)) == {"raw loop", "leasework", name}
     assert all(figure > 0 for of in rows(result).values() for figure in of.values())
-    assert set((other / "used").read_text().split()) == {str(other / "leasehold" / "__init__.py")}
+    assert set((other / "used").read_text().split()) == {str(other / "leasework" / "__init__.py")}
     report = (tmp_path / "out.json").read_text()
     assert str(other) not in report and f"--with=build={commit(other)}" in report
 
 
 def test_a_folder_without_a_venv_is_no_other_build(tmp_path: Path):
-    with pytest.raises(SystemExit, match="no checkout of leasehold with a venv"):
+    with pytest.raises(SystemExit, match="no checkout of leasework with a venv"):
         chosen([f"build={tmp_path}"])
 
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold_lab.chaos.checkers import Check, judge
-from leasehold_lab.chaos.history import Campaign, Fault, Process
-from leasehold_lab.chaos.tables import FinalJob, FinalTick, Tables
+from leasework_lab.chaos.checkers import Check, judge
+from leasework_lab.chaos.history import Campaign, Fault, Process
+from leasework_lab.chaos.tables import FinalJob, FinalTick, Tables
 
-from leasehold.config import Timings
+from leasework.config import Timings
 
 TIMES = Timings.derive(9.0)
 NODES = ("0a", "0b")

@@ -10,18 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from leasehold_lab.chaos.acts import Acts, Missed
-from leasehold_lab.chaos.counts import count
-from leasehold_lab.chaos.faults import Faults
-from leasehold_lab.chaos.fleet import Fleet, Member, Plan
-from leasehold_lab.chaos.history import Writer, read
-from leasehold_lab.chaos.node import Duties
-from leasehold_lab.chaos.proxy import FaultProxy
-from leasehold_lab.chaos.watch import Watcher
+from leasework_lab.chaos.acts import Acts, Missed
+from leasework_lab.chaos.counts import count
+from leasework_lab.chaos.faults import Faults
+from leasework_lab.chaos.fleet import Fleet, Member, Plan
+from leasework_lab.chaos.history import Writer, read
+from leasework_lab.chaos.node import Duties
+from leasework_lab.chaos.proxy import FaultProxy
+from leasework_lab.chaos.watch import Watcher
 
-from leasehold.config import Settings
-from leasehold.env import ASSIGNED_NODE, GIVEN_DSN, Env, seeded
-from leasehold.errors import Unavailable
+from leasework.config import Settings
+from leasework.env import ASSIGNED_NODE, GIVEN_DSN, Env, seeded
+from leasework.errors import Unavailable
 from tests.chaos.histories import World
 from tests.support.wait import until_async
 
@@ -150,7 +150,7 @@ async def test_somebodys_worker_is_told_all_that_we_were_and_no_password_in_its_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"NAME": "shop", "NODE_ID": "mine:1", "DSN": "host=theirs"}.items():
-        monkeypatch.setenv(f"LEASEHOLD_{name}", value)
+        monkeypatch.setenv(f"LEASEWORK_{name}", value)
     nothing: Any = None
     settings = Settings(dsn="host=/nowhere password=hush", schema="theirs")
     plan = Plan(nodes=1, producers=0, target="shop.jobs:app")
@@ -160,10 +160,10 @@ async def test_somebodys_worker_is_told_all_that_we_were_and_no_password_in_its_
     command, environ = fleet._command(member, "node1.1"), fleet._environ(link.dsn)
     await link.close()
     assert "hush" not in " ".join(command) and "--schema=theirs" in command
-    assert environ["LEASEHOLD_NAME"] == "shop" and ASSIGNED_NODE not in environ
-    assert environ["LEASEHOLD_DSN"] == environ[GIVEN_DSN] == link.dsn != settings.dsn
+    assert environ["LEASEWORK_NAME"] == "shop" and ASSIGNED_NODE not in environ
+    assert environ["LEASEWORK_DSN"] == environ[GIVEN_DSN] == link.dsn != settings.dsn
     own = Fleet(settings, Plan(), tmp_path, nothing, Env(), seeded(1))._environ(link.dsn)
-    assert "LEASEHOLD_NAME" not in own and GIVEN_DSN not in own
+    assert "LEASEWORK_NAME" not in own and GIVEN_DSN not in own
 
 
 async def test_a_watcher_that_broke_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

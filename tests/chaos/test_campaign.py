@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from leasehold_lab.chaos import campaign as campaigns
-from leasehold_lab.chaos.campaign import Order, Result, run
-from leasehold_lab.chaos.counts import missing_of_one
-from leasehold_lab.chaos.fleet import Plan
-from leasehold_lab.chaos.report import to_html, to_json
+from leasework_lab.chaos import campaign as campaigns
+from leasework_lab.chaos.campaign import Order, Result, run
+from leasework_lab.chaos.counts import missing_of_one
+from leasework_lab.chaos.fleet import Plan
+from leasework_lab.chaos.report import to_html, to_json
 
-from leasehold.app.load import load_app
+from leasework.app.load import load_app
 
 pytestmark = pytest.mark.timeout(180)
 SECONDS = 12.0
@@ -38,7 +38,7 @@ async def both(folder: Path, dsn: str) -> tuple[Result, Result]:
 
 
 def test_campaigns_that_overlap_leave_the_logger_as_it_was() -> None:
-    logger = logging.getLogger("leasehold")
+    logger = logging.getLogger("leasework")
     before = logger.propagate, list(logger.handlers)
     first, second = ExitStack(), ExitStack()
     first.enter_context(campaigns._silence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from leasehold_lab.chaos.history import Process
+from leasework_lab.chaos.history import Process
 
 from tests.chaos.histories import TIMES, World, caught, line, somebodys, uuid
 

@@ -6,8 +6,8 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from leasehold_lab.chaos.checkers import Check, judge
-from leasehold_lab.chaos.counts import GATE, Counts, count, missing, missing_of_one
+from leasework_lab.chaos.checkers import Check, judge
+from leasework_lab.chaos.counts import GATE, Counts, count, missing, missing_of_one
 
 from tests.chaos.histories import START, TIMES, World, beats, caught, line, somebodys, uuid
 

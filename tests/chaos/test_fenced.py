@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold_lab.chaos.app import NAME
-from leasehold_lab.chaos.tables import SCHEMA, ChaosSession, make_anew
+from leasework_lab.chaos.app import NAME
+from leasework_lab.chaos.tables import SCHEMA, ChaosSession, make_anew
 
-from leasehold.config import Settings
+from leasework.config import Settings
 
 _FENCE = f"insert into {SCHEMA}.fence (name, token) values (%s, 7)"
 _IDLE = "show idle_in_transaction_session_timeout"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from leasehold_lab.chaos.tables import ChaosSession
+from leasework_lab.chaos.tables import ChaosSession
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
+from leasework import App
+from leasework.config import Settings
+from leasework.pg.schema import migrate
 
 
 async def test_only_the_jobs_that_were_made_since_it_began_are_judged(direct_dsn: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
-from leasehold_lab.chaos.proxy import FaultProxy, WriteLoss
+from leasework_lab.chaos.proxy import FaultProxy, WriteLoss
 
-from leasehold.env import seeded
-from leasehold.errors import ConfigError
+from leasework.env import seeded
+from leasework.errors import ConfigError
 from tests.support.wait import until_async
 
 pytestmark = pytest.mark.timeout(60)

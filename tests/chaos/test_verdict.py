@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
-from leasehold_lab.chaos import gate
-from leasehold_lab.chaos.campaign import Order, Result
-from leasehold_lab.chaos.checkers import judge
-from leasehold_lab.chaos.counts import GATE, Counts, count
-from leasehold_lab.chaos.gate import Verdict
-from leasehold_lab.chaos.report import to_html, to_json, verdict_of
-from leasehold_lab.chaos.tables import Tables
-from leasehold_lab.commands.chaos import _tell, chaos
+from leasework_lab.chaos import gate
+from leasework_lab.chaos.campaign import Order, Result
+from leasework_lab.chaos.checkers import judge
+from leasework_lab.chaos.counts import GATE, Counts, count
+from leasework_lab.chaos.gate import Verdict
+from leasework_lab.chaos.report import to_html, to_json, verdict_of
+from leasework_lab.chaos.tables import Tables
+from leasework_lab.commands.chaos import _tell, chaos
 
-from leasehold.cli.root import root
-from leasehold.config import Settings
-from leasehold.errors import Unavailable
+from leasework.cli.root import root
+from leasework.config import Settings
+from leasework.errors import Unavailable
 from tests.chaos.histories import TIMES, World
 
 VOID = ["1 terms, but at least 2 are needed"]

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from leasehold.config import Settings
-from leasehold.pg.connection.fast.link import Link
-from leasehold.pg.schema import migrate
+from leasework.config import Settings
+from leasework.pg.connection.fast.link import Link
+from leasework.pg.schema import migrate
 from tests.contract.world import World, real, simulated
 from tests.support import postgres as servers
 
@@ -33,12 +33,12 @@ begin
     execute (
         select 'truncate ' || string_agg(oid::regclass::text, ', ') || ' restart identity cascade'
         from pg_class
-        where relnamespace = 'leasehold'::regnamespace and relkind in ('r', 'p')
+        where relnamespace = 'leasework'::regnamespace and relkind in ('r', 'p')
             and relname not in ('migration', 'lock_name')
     );
-    delete from leasehold.lock_name where used_at <> 'infinity';  -- the rest is the schema's own
+    delete from leasework.lock_name where used_at <> 'infinity';  -- the rest is the schema's own
     perform setval(oid::regclass, 1, false) from pg_class
-        where relnamespace = 'leasehold'::regnamespace and relkind = 'S';
+        where relnamespace = 'leasework'::regnamespace and relkind = 'S';
 end $$
 """
 

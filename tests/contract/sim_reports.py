@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold_lab.sim.rows import DeadlineRow, NodeRow, ScheduleRow, SimDatabase, TickRow
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.rows import DeadlineRow, NodeRow, ScheduleRow, SimDatabase, TickRow
+from leasework_lab.sim.store import SimStore
 
-from leasehold.config import LOCK_PREFIX
-from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobRecord
-from leasehold.ports import (
+from leasework.config import LOCK_PREFIX
+from leasework.model.filter import JobFilter
+from leasework.model.job import JobRecord
+from leasework.ports import (
     AttemptView,
     DeadlineView,
     DeathView,

@@ -6,11 +6,11 @@ from collections import Counter
 from datetime import timedelta
 from uuid import uuid4
 
-from leasehold.model.filter import JobFilter
-from leasehold.model.history import class_of
-from leasehold.model.outcome import COMPLETED, Decision
-from leasehold.model.states import State
-from leasehold.ports import AckItem
+from leasework.model.filter import JobFilter
+from leasework.model.history import class_of
+from leasework.model.outcome import COMPLETED, Decision
+from leasework.model.states import State
+from leasework.ports import AckItem
 from tests.contract.test_operator import DAYS
 from tests.contract.world import IDS, World, at, planned
 

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from leasehold.jobs.producer import claim_by_advisory_locks
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
+from leasework.jobs.producer import claim_by_advisory_locks
+from leasework.model.outcome import Decision
+from leasework.model.states import State
 from tests.contract.world import Session, World, at
 
 RETRY = Decision(State.RETRYABLE, run_in=60.0, error="boom")

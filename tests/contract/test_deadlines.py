@@ -7,17 +7,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Settings
-from leasehold.duties.deadlines import DeadlineSweeper
-from leasehold.env import Env
-from leasehold.errors import BadDeadline
-from leasehold.loops.service import ServiceContext
-from leasehold.model.deadline import Breach, Callback, Level
-from leasehold.model.filter import JobFilter
-from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
-from leasehold.ports import Term
+from leasework.config import Limits, Settings
+from leasework.duties.deadlines import DeadlineSweeper
+from leasework.env import Env
+from leasework.errors import BadDeadline
+from leasework.loops.service import ServiceContext
+from leasework.model.deadline import Breach, Callback, Level
+from leasework.model.filter import JobFilter
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import Decision
+from leasework.model.states import State
+from leasework.ports import Term
 from tests.contract.world import DONE, IDS, World, at, plan, planned
 
 PAGE = Callback("page", {"queue": "pages", "priority": -1, "max_attempts": 9})
@@ -254,7 +254,7 @@ async def test_the_average_of_the_last_runs_once_there_are_enough(world: World):
 
 
 async def ack_after(world: World, job: ClaimedJob, seconds: float) -> bool:
-    from leasehold.ports import AckItem
+    from leasework.ports import AckItem
 
     item = AckItem(job.id, job.claim_token, DONE, float(seconds))
     return bool((await world.a.store.ack(world.a.id, [item], world.now)).written)
@@ -324,7 +324,7 @@ async def test_another_job_for_the_same_key_moves_the_promise_and_adds_none(worl
 
 
 async def test_a_job_enqueued_again_after_an_unknown_outcome_has_one_deadline(world: World):
-    from leasehold.model.job import JobRequest
+    from leasework.model.job import JobRequest
 
     job, request = uuid4(), JobRequest("t", "{}", deadline=(level(60),))
     for retried in (False, True):

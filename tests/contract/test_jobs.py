@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec import structs
 
-from leasehold.errors import BadPayload, QueryFailed, UniqueConflict
-from leasehold.model.job import BulkJob, JobRequest
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
-from leasehold.ports import Completion
+from leasework.errors import BadPayload, QueryFailed, UniqueConflict
+from leasework.model.job import BulkJob, JobRequest
+from leasework.model.outcome import Decision
+from leasework.model.states import State
+from leasework.ports import Completion
 from tests.contract.world import LIMIT, World, at
 
 RETRY = Decision(State.RETRYABLE, run_in=7.0, error="boom")

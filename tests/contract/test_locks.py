@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold.config import LOCK_PREFIX
+from leasework.config import LOCK_PREFIX
 from tests.contract.world import ELECTION, LEASE, World, at
 
 

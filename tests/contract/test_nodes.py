@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from leasehold.errors import QueryFailed
-from leasehold.ports import NodeSeen, Term
+from leasework.errors import QueryFailed
+from leasework.ports import NodeSeen, Term
 from tests.contract.world import ELECTION, LEASE, World, at, identity
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from leasehold.model.deadline import Callback
-from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobRecord
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
+from leasework.model.deadline import Callback
+from leasework.model.filter import JobFilter
+from leasework.model.job import JobRecord
+from leasework.model.outcome import Decision
+from leasework.model.states import State
 from tests.contract.world import World
 
 TELL = Callback("tell", {"queue": "alerts", "priority": 3, "tags": ["pager"]})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.store import SimStore
 
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
-from leasehold.pg.stores.reports import PgReports
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import Reports, Store
+from leasework.model.outcome import Decision
+from leasework.model.states import State
+from leasework.pg.stores.reports import PgReports
+from leasework.pg.stores.store import PgStore
+from leasework.ports import Reports, Store
 from tests.contract.world import World, at, plan, planned
 
 DAYS = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.model.job import JobRequest
+from leasework.model.job import JobRequest
 from tests.contract.world import LIMIT, World, at
 
 DAYS = {"events": 30, "ticks": 30, "attempts": 7, "history": 30}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from leasehold.model.filter import JobFilter
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
-from leasehold.ports import AckItem
+from leasework.model.filter import JobFilter
+from leasework.model.outcome import Decision
+from leasework.model.states import State
+from leasework.ports import AckItem
 from tests.contract.test_deadlines import FAILED, level, sweep
 from tests.contract.test_operator import DAY, event
 from tests.contract.test_put_schedules import document

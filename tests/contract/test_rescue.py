@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.config import Limits
-from leasehold.duties import leading
-from leasehold.errors import Conflict
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
-from leasehold.ports import Term
-from leasehold.tuning import Tuning
+from leasework.config import Limits
+from leasework.duties import leading
+from leasework.errors import Conflict
+from leasework.model.outcome import Decision
+from leasework.model.states import State
+from leasework.ports import Term
+from leasework.tuning import Tuning
 from tests.contract.test_deadlines import level
 from tests.contract.world import ELECTION, Session, World, at, identity, planned
 

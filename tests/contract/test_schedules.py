@@ -7,11 +7,11 @@ from datetime import datetime
 import pytest
 from msgspec import structs
 
-from leasehold.model.former import redefined
-from leasehold.model.outcome import COMPLETED, Decision
-from leasehold.model.schedule import Spec
-from leasehold.model.states import State
-from leasehold.ports import DueSchedule, Term, TickDecision
+from leasework.model.former import redefined
+from leasework.model.outcome import COMPLETED, Decision
+from leasework.model.schedule import Spec
+from leasework.model.states import State
+from leasework.ports import DueSchedule, Term, TickDecision
 from tests.contract.test_put_schedules import document
 from tests.contract.world import ELECTION, World, at, identity, plan, planned
 

@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from leasehold import App, Deadline
-from leasehold.cli.root import root
-from leasehold.errors import BadJob
-from leasehold.model.deadline import Callback, Level
-from leasehold.model.job import JobOptions
-from leasehold.web import dashboard
+from leasework import App, Deadline
+from leasework.cli.root import root
+from leasework.errors import BadJob
+from leasework.model.deadline import Callback, Level
+from leasework.model.job import JobOptions
+from leasework.web import dashboard
 from tests.contract.world import IDS, World, plan, planned
 
 TAGS = ["eu", "a, b", "NULL", "Ω'\"\\{}\n\t"]
@@ -122,16 +122,16 @@ def test_bad_tags_are_refused_with_what_to_do(tags: Any, says: str):
 @pytest.mark.parametrize("tags", ["eu", {"a": 1}, ONE_TOO_MANY, [""], ["x" * 51], [5], ["a", "a"]])
 async def test_sql_refuses_bad_tags(direct_dsn: str, tags: Any):
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as sql:
-        enqueue = "select id from leasehold.enqueue(%s)"
+        enqueue = "select id from leasework.enqueue(%s)"
         with pytest.raises(psycopg.Error, match="tags must be an array of at most 10"):
             await sql.execute(enqueue, [json.dumps({"task": "t", "tags": tags})])
         callback = {"seconds": 60, "on_breach": {"task": "page", "tags": tags}}
         with pytest.raises(psycopg.Error, match="on_breach whose tags must be an array"):
             await sql.execute(enqueue, [json.dumps({"task": "t", "deadline": callback})])
-        cursor = await sql.execute("select count(*) from leasehold.jobs")
+        cursor = await sql.execute("select count(*) from leasework.jobs")
         assert await cursor.fetchone() == (0,)
         await sql.execute(enqueue, [json.dumps({"task": "t", "tags": None})])
-        cursor = await sql.execute("select tags from leasehold.jobs")
+        cursor = await sql.execute("select tags from leasework.jobs")
         assert await cursor.fetchone() == ([],)
 
 
@@ -144,8 +144,8 @@ async def test_the_command_and_the_dashboard_show_tags_and_filter_by_them(app: A
     other = await send.using(tags=["us"]).enqueue()
 
     def cli(*arguments: str) -> str:
-        environ = {"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
-        done = CliRunner().invoke(root, arguments, prog_name="leasehold", env=environ)
+        environ = {"LEASEWORK_DSN": dsn, "NO_COLOR": "1"}
+        done = CliRunner().invoke(root, arguments, prog_name="leasework", env=environ)
         assert done.exit_code == 0, done.output
         return done.output
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from leasehold.model.deadline import Callback, Level
-from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
+from leasework.model.deadline import Callback, Level
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import Decision
+from leasework.model.states import State
 from tests.contract.world import World, at, identity
 
 WHY = "ran longer than its requeue_after of 60 s"

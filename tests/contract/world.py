@@ -10,19 +10,19 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
-from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
-from leasehold.config import Settings
-from leasehold.env import Clock, Env, Ids
-from leasehold.model.job import ClaimedJob, JobRecord, JobRequest
-from leasehold.model.lease import Seen
-from leasehold.model.outcome import Decision
-from leasehold.model.schedule import every
-from leasehold.model.states import State
-from leasehold.pg.stores.reports import PgReports
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import (
+from leasework.config import Settings
+from leasework.env import Clock, Env, Ids
+from leasework.model.job import ClaimedJob, JobRecord, JobRequest
+from leasework.model.lease import Seen
+from leasework.model.outcome import Decision
+from leasework.model.schedule import every
+from leasework.model.states import State
+from leasework.pg.stores.reports import PgReports
+from leasework.pg.stores.store import PgStore
+from leasework.ports import (
     Acked,
     AckItem,
     Heartbeat,
@@ -235,17 +235,17 @@ async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
     @asynccontextmanager
     async def hold(job: UUID) -> AsyncIterator[None]:
         async with await psycopg.AsyncConnection.connect(dsn) as other:
-            await other.execute("select from leasehold.job where id = %s for update", [job])
+            await other.execute("select from leasework.job where id = %s for update", [job])
             yield
 
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as user:
-        await user.execute("listen leasehold")
+        await user.execute("listen leasework")
 
         async def forget(table: str) -> None:
-            await user.execute(f"delete from leasehold.{table}".encode())
+            await user.execute(f"delete from leasework.{table}".encode())
 
         async def heard() -> list[str]:
-            await user.execute("notify leasehold, 'end'")
+            await user.execute("notify leasework, 'end'")
             found: list[str] = []
             async for note in user.notifies(timeout=10):
                 if note.payload == "end":

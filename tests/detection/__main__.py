@@ -18,14 +18,14 @@ from tests.support import postgres as servers
 _PAGE = """\
 # How soon problems are detected
 
-This page shows how many seconds it takes until leasehold reports a problem. The measurement causes
+This page shows how many seconds it takes until leasework reports a problem. The measurement causes
 twenty problems in real processes: for example, it kills or freezes a worker, terminates a session,
 sets a clock, or makes jobs fail. From that moment four observers check repeatedly:
 
-- `leasehold status` must exit with status 1 and print the sentence;
+- `leasework status` must exit with status 1 and print the sentence;
 - the dashboard's page *Overview* must show the sentence;
-- the metric `leasehold_problems{{kind="…"}}` must be greater than 0;
-- Prometheus scrapes two endpoints and evaluates the rules of `leasehold metrics rules` every
+- the metric `leasework_problems{{kind="…"}}` must be greater than 0;
+- Prometheus scrapes two endpoints and evaluates the rules of `leasework metrics rules` every
   second. There must be exactly one active alert.
 
 The table shows after how many seconds each observer reported the problem. The target is
@@ -36,7 +36,7 @@ machine the command needs some seconds to start.
 |---|---|---:|---:|---:|---:|
 {rows}
 
-`leasehold status` printed these sentences:
+`leasework status` printed these sentences:
 
 {sentences}
 
@@ -57,16 +57,16 @@ The measurement starts when the problem is caused, with these exceptions:
 
 ## What limits the time
 
-- If a node does not renew its lease, leasehold reports it when three renewals in a row are missing:
+- If a node does not renew its lease, leasework reports it when three renewals in a row are missing:
   after 6 s by default. The node is declared dead after its whole lease, 10 s, or at once if its
   parent saw it die.
-- Four alerts are active at once, but fire later: `LeaseholdNoLiveNode` and `LeaseholdQueueUnworked`
-  after 10 s, `LeaseholdWakeupsLost` after a minute and `LeaseholdVersionsDiffer` after an hour. All
+- Four alerts are active at once, but fire later: `LeaseworkNoLiveNode` and `LeaseworkQueueUnworked`
+  after 10 s, `LeaseworkWakeupsLost` after a minute and `LeaseworkVersionsDiffer` after an hour. All
   others fire at once.
 
 Run the measurement with `make detection`. `ARGS="poison_job"` measures one problem. `make healthy`
 measures the opposite: it runs a healthy, busy application with deployments and counts the problems
-that leasehold reports, each of which is false.
+that leasework reports, each of which is false.
 """
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from leasehold.cli.monitoring import rules
+from leasework.cli.monitoring import rules
 from tests.support.procs import Processes
 from tests.support.wait import until
 
@@ -23,7 +23,7 @@ class Alerts:
         where = httpx.URL(url)
         (folder / "rules.yml").write_text(rules())
         scrape = {
-            "job_name": "leasehold",
+            "job_name": "leasework",
             "static_configs": [
                 {"targets": [f"{where.host}:{where.port}"], "labels": {"instance": name}}
                 for name in ("web1", "web2")
@@ -48,7 +48,7 @@ class Alerts:
 
     def _scraped(self) -> bool:
         try:
-            answer = httpx.get(f"{self._api}/query", params={"query": "leasehold_problems"})
+            answer = httpx.get(f"{self._api}/query", params={"query": "leasework_problems"})
             return bool(answer.json()["data"]["result"])
         except (httpx.HTTPError, KeyError, ValueError):
             return False

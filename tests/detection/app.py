@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from leasehold import App, Context
-from leasehold.errors import LostLock
+from leasework import App, Context
+from leasework.errors import LostLock
 from tests.support.wait import forever
 
 app = App()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from leasehold import App, Context
+from leasework import App, Context
 
 app = App()
 

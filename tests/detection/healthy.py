@@ -45,7 +45,7 @@ def main(minutes: float) -> None:
         stage = Stage(dsn, procs, stack, Path(folder))
         stage.prepare()
         false, looks, deployments = run(stage, minutes * 60)
-        done = stage.sql("select state, count(*) from leasehold.jobs group by 1 order by 1")
+        done = stage.sql("select state, count(*) from leasework.jobs group by 1 order by 1")
     click.echo(f"{minutes:g} minutes, {looks} looks, {deployments} deployments, jobs: {dict(done)}")
     for sentence, times in false.most_common():
         click.echo(f"FALSE ({times} looks): {sentence}")
@@ -76,9 +76,9 @@ def run(stage: Stage, seconds: float) -> tuple[Counter[str], int, int]:
 
 
 def said(stage: Stage) -> set[str]:
-    """The problems of `leasehold status` and the alerts."""
+    """The problems of `leasework status` and the alerts."""
     done = subprocess.run(
-        [sys.executable, "-m", "leasehold", "status", "--json"], env=stage.env, cwd=ROOT,
+        [sys.executable, "-m", "leasework", "status", "--json"], env=stage.env, cwd=ROOT,
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     problems = json.loads(done.stdout)["problems"]
@@ -88,7 +88,7 @@ def said(stage: Stage) -> set[str]:
 
 def supervisor(stage: Stage) -> Process:
     process = stage.procs.start(
-        "-m", "leasehold", "worker", APP, "--processes", "2", "--queue", "default=20",
+        "-m", "leasework", "worker", APP, "--processes", "2", "--queue", "default=20",
         name=f"supervisor{len(stage.procs.all)}", env=stage.env,
     )  # fmt: skip
     process.wait_for("node_started", 60, count=2)
@@ -114,7 +114,7 @@ def feed(dsn: str, over: threading.Event) -> None:
                 number += 1
                 task = "slow" if number % 10 == 0 else "unlucky" if number % 50 == 1 else "quick"
                 batch.append({"task": task, "payload": {"number": number}, "max_attempts": 3})
-            connection.execute("select id from leasehold.enqueue(%s)", (json.dumps(batch),))
+            connection.execute("select id from leasework.enqueue(%s)", (json.dumps(batch),))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from leasehold_lab.chaos.database import Server
+from leasework_lab.chaos.database import Server
 
 from tests.detection.alerts import Alerts
 from tests.support import postgres as servers
@@ -24,9 +24,9 @@ from tests.support.wait import stall, until
 APP = "tests.detection.app:app"
 PIN_SECONDS = OVERDUE_SECONDS = 3.0
 _OTHER_VERSION = """
-import leasehold.app.core
-leasehold.app.core.VERSION = "0.9.9"
-from leasehold.cli import main
+import leasework.app.core
+leasework.app.core.VERSION = "0.9.9"
+from leasework.cli import main
 main()
 """
 
@@ -44,20 +44,20 @@ class Stage:
     alerts: Alerts = field(init=False)
 
     def prepare(self) -> None:
-        self.env = {**os.environ, "LEASEHOLD_DSN": self.dsn, **self.env}
+        self.env = {**os.environ, "LEASEWORK_DSN": self.dsn, **self.env}
         applied = self.procs.start(
-            "-m", "leasehold", "schema", "apply", name="schema", env=self.env
+            "-m", "leasework", "schema", "apply", name="schema", env=self.env
         )
         assert applied.wait(60) == 0, applied.tail()
-        web = self.procs.start("-m", "leasehold", "web", "--port", "0", name="web", env=self.env)
+        web = self.procs.start("-m", "leasework", "web", "--port", "0", name="web", env=self.env)
         self.url = web.wait_for(r"dashboard is at (http://\S+/)", 60)[1]
         self.alerts = Alerts(self.procs, self.folder, self.url)
 
     def worker(self, *options: str, dsn: str = "", code: str | None = None) -> Process:
         """Returns when it takes part."""
-        env = {**self.env, "LEASEHOLD_DSN": dsn or self.dsn}
+        env = {**self.env, "LEASEWORK_DSN": dsn or self.dsn}
         name = f"worker{len(self.procs.all)}"
-        start = ["worker", APP, *options] if code else ["-m", "leasehold", "worker", APP, *options]
+        start = ["worker", APP, *options] if code else ["-m", "leasework", "worker", APP, *options]
         process = self.procs.start(*start, code=code, name=name, env=env)
         process.wait_for("node_started", 60)
         return process
@@ -74,12 +74,12 @@ class Stage:
             return cursor.fetchall() if cursor.description else []
 
     def enqueue(self, task: str, **options: Any) -> None:
-        self.sql("select id from leasehold.enqueue(%s)", json.dumps({"task": task, **options}))
+        self.sql("select id from leasework.enqueue(%s)", json.dumps({"task": task, **options}))
 
     def runs(self, task: str) -> None:
         """Until a job of this task runs."""
         self.enqueue(task)
-        query = "select 1 from leasehold.jobs where task_name = %s and state = 'running'"
+        query = "select 1 from leasework.jobs where task_name = %s and state = 'running'"
         until(lambda: self.sql(query, task), 60, f"{task} to run")
 
 
@@ -134,9 +134,9 @@ def lock_lost(stage: Stage) -> Inject:
     stage.runs("holds_lock")
     query = (
         "select pg_terminate_backend(pid) from pg_stat_activity "
-        "where application_name like 'leasehold lock%%' and datname = current_database()"
+        "where application_name like 'leasework lock%%' and datname = current_database()"
     )
-    held = "select 1 from leasehold.locks where name = 'engine' and granted"
+    held = "select 1 from leasework.locks where name = 'engine' and granted"
     until(lambda: stage.sql(held), 60, "the lock to be held")
     return _at_once(lambda: stage.sql(query))
 
@@ -167,7 +167,7 @@ def unknown_task(stage: Stage) -> Inject:
 
 def poison_job(stage: Stage) -> Inject:
     supervisor = stage.procs.start(
-        "-m", "leasehold", "worker", APP, "--processes", "2", name="supervisor", env=stage.env
+        "-m", "leasework", "worker", APP, "--processes", "2", name="supervisor", env=stage.env
     )
     supervisor.wait_for("lease_acquired", 60)
     return _at_once(lambda: stage.enqueue("poison"))
@@ -175,7 +175,7 @@ def poison_job(stage: Stage) -> Inject:
 
 def tick_missed(stage: Stage) -> Inject:
     leader = stage.leader()
-    fired = "select 1 from leasehold.ticks where state = 'fired'"
+    fired = "select 1 from leasework.ticks where state = 'fired'"
     until(lambda: stage.sql(fired), 60, "the first tick")
 
     def inject() -> float:
@@ -206,7 +206,7 @@ def xmin_pinned(stage: Stage) -> Inject:
     def inject() -> float:
         connection = stage.stack.enter_context(psycopg.connect(stage.dsn))
         connection.execute("set transaction isolation level repeatable read")
-        connection.execute("select 1 from leasehold.node")
+        connection.execute("select 1 from leasework.node")
         return now() + PIN_SECONDS  # from here on it is too old
 
     return inject
@@ -224,7 +224,7 @@ def clock_stepped(stage: Stage) -> Inject:
         new.rename(path)
 
     # two renewals with the clock as it was: a step is a difference
-    until(lambda: stage.sql("select seq > 3 from leasehold.nodes")[0][0], 60, "renewals")
+    until(lambda: stage.sql("select seq > 3 from leasework.nodes")[0][0], 60, "renewals")
     return _at_once(step)
 
 
@@ -240,7 +240,7 @@ def notifications_lost(stage: Stage) -> Inject:
 
 def schema_behind(stage: Stage) -> Inject:
     stage.leader()
-    return _at_once(lambda: stage.sql("update leasehold.migration set number = number - 1"))
+    return _at_once(lambda: stage.sql("update leasework.migration set number = number - 1"))
 
 
 def two_versions(stage: Stage) -> Inject:
@@ -265,10 +265,10 @@ def jobs_discarded(stage: Stage) -> Inject:
 
 def crash_loop(stage: Stage) -> Inject:
     supervisor = stage.procs.start(
-        "-m", "leasehold", "worker", APP, "--processes", "3", name="supervisor", env=stage.env
+        "-m", "leasework", "worker", APP, "--processes", "3", name="supervisor", env=stage.env
     )
     supervisor.wait_for("lease_acquired", 60)
-    pids = "select pid from leasehold.nodes"
+    pids = "select pid from leasework.nodes"
     until(lambda: len(stage.sql(pids)) == 3, 60, "three workers")
     return _at_once(lambda: [os.kill(pid, signal.SIGKILL) for (pid,) in stage.sql(pids)])
 
@@ -277,7 +277,7 @@ def queue_overdue(stage: Stage) -> Inject:
     stage.leader()
     stage.worker("--queue", "reports=1")
     stage.enqueue("long", queue="reports")
-    running = "select 1 from leasehold.jobs where state = 'running'"
+    running = "select 1 from leasework.jobs where state = 'running'"
     until(lambda: stage.sql(running), 60, "the slot to be taken")
 
     def inject() -> float:
@@ -340,7 +340,7 @@ SCENES: dict[str, Scene] = {
     "xmin_pinned": Scene(
         "a transaction keeps dead rows for longer than the limit",
         "xmin_pinned", "vacuum cannot remove dead rows", xmin_pinned,
-        {"LEASEHOLD_PIN_SECONDS": str(PIN_SECONDS)},
+        {"LEASEWORK_PIN_SECONDS": str(PIN_SECONDS)},
     ),
     "clock_stepped": Scene(
         "the database's clock is set forward by an hour",
@@ -355,7 +355,7 @@ SCENES: dict[str, Scene] = {
     ),
     "two_versions": Scene(
         "a worker of another version joins",
-        "versions_differ", "different versions of leasehold", two_versions,
+        "versions_differ", "different versions of leasework", two_versions,
     ),
     "attempts_fail": Scene(
         "attempts of a task fail and are retried",
@@ -373,7 +373,7 @@ SCENES: dict[str, Scene] = {
     "queue_overdue": Scene(
         "a job finds no free slot for longer than the limit",
         "queue_overdue", "Queue '?reports'? is overdue", queue_overdue,
-        {"LEASEHOLD_OVERDUE_SECONDS": f"{OVERDUE_SECONDS:g}"},
+        {"LEASEWORK_OVERDUE_SECONDS": f"{OVERDUE_SECONDS:g}"},
     ),
     "schedule_failing": Scene(
         "the jobs of a schedule fail", "schedule_failing",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leasehold.watch.checks import KINDS
+from leasework.watch.checks import KINDS
 from tests.detection.measure import measure
 from tests.detection.scenes import SCENES
 from tests.detection.watch import SOURCES

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from leasehold.cli.monitoring import alert_name
+from leasework.cli.monitoring import alert_name
 from tests.detection.alerts import Alerts
 from tests.support.procs import ROOT
 from tests.support.wait import until
@@ -94,7 +94,7 @@ class Watch:
             self._over.wait(PAUSE_SECONDS)
 
     def _status(self) -> str | None:
-        command = [sys.executable, "-m", "leasehold", "status", "--json"]
+        command = [sys.executable, "-m", "leasework", "status", "--json"]
         done = subprocess.run(
             command, env=dict(self._env), cwd=ROOT, capture_output=True, text=True, timeout=60,
             check=False,
@@ -115,7 +115,7 @@ class Watch:
     def _metric(self) -> str | None:
         text = httpx.get(f"{self._url}metrics", timeout=30).text
         for kind in self._kinds:
-            found = re.search(rf'^leasehold_problems{{kind="{kind}"}} ([\d.]+)$', text, re.M)
+            found = re.search(rf'^leasework_problems{{kind="{kind}"}} ([\d.]+)$', text, re.M)
             assert found, text
             if float(found[1]) > 0:
                 return found[0]

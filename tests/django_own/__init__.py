@@ -1,1 +1,1 @@
-"""Runs the tests of task backends that are in Django's source on LeaseholdBackend."""
+"""Runs the tests of task backends that are in Django's source on LeaseworkBackend."""

@@ -1,4 +1,4 @@
-"""Finds the errors that a function raises, in its source and in what it calls inside leasehold."""
+"""Finds the errors that a function raises, in its source and in what it calls inside leasework."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 from functools import cache
 from typing import Any
 
-from leasehold.errors import LeaseholdError
+from leasework.errors import LeaseworkError
 
 _DEPTH = 3
 """How many calls deep."""
@@ -30,13 +30,13 @@ def raised_by(function: Any, owner: Any = None, depth: int = _DEPTH) -> frozense
             value = _meant(made, function, owner)
             if inspect.isfunction(value):  # it makes the error
                 value = _returned(value)
-            if inspect.isclass(value) and issubclass(value, LeaseholdError):
+            if inspect.isclass(value) and issubclass(value, LeaseworkError):
                 found.add(value)
         elif isinstance(node, ast.Call) and depth:
             value = _meant(node.func, function, owner)
             if inspect.isclass(value):
                 value = vars(value).get("__post_init__") or vars(value).get("__init__")
-            ours = inspect.isfunction(value) and value.__module__.startswith(("leasehold", "tests"))
+            ours = inspect.isfunction(value) and value.__module__.startswith(("leasework", "tests"))
             if ours and value.__name__ not in GENERAL:
                 found |= raised_by(value, owner if _is_own(node.func) else None, depth - 1)
     return frozenset(found)
@@ -64,7 +64,7 @@ def _meant(node: ast.expr, function: Any, owner: Any) -> Any:
 def _returned(function: Any) -> Any:
     name = str(inspect.signature(function).return_annotation).rpartition(".")[2]
     return function.__globals__.get(name) or next(
-        (kind for kind in _kinds(LeaseholdError) if kind.__name__ == name), None
+        (kind for kind in _kinds(LeaseworkError) if kind.__name__ == name), None
     )
 
 
@@ -76,7 +76,7 @@ def not_in(doc: str, kinds: frozenset[type]) -> list[str]:
     """The errors that a text names neither itself nor by a base class."""
 
     def is_there(kind: type) -> bool:
-        bases = [one for one in kind.__mro__ if issubclass(one, LeaseholdError)]
-        return any(one.__name__ in doc for one in bases if one is not LeaseholdError)
+        bases = [one for one in kind.__mro__ if issubclass(one, LeaseworkError)]
+        return any(one.__name__ in doc for one in bases if one is not LeaseworkError)
 
-    return sorted(one.__name__ for one in kinds - {LeaseholdError} if not is_there(one))
+    return sorted(one.__name__ for one in kinds - {LeaseworkError} if not is_there(one))

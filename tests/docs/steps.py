@@ -22,7 +22,7 @@ from tests.support.wait import NeverHappened, until
 
 _FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
 _LOOKS = re.compile(
-    r"(python manage\.py )?leasehold (status|leaders|nodes|jobs(?! (retry|cancel|discard))|"
+    r"(python manage\.py )?leasework (status|leaders|nodes|jobs(?! (retry|cancel|discard))|"
     r"schedules|deadlines|locks|events|doctor)|cat |tail |grep "
 )
 _AT_END = "at the end of "
@@ -168,7 +168,7 @@ def walk(page: Path, folder: Path, environ: dict[str, str]) -> int:
 
 
 def _do(shell: Shell, step: Step) -> None:
-    command = step.command.replace("LEASEHOLD_DSN=embedded", 'LEASEHOLD_DSN="$TEST_DSN"')
+    command = step.command.replace("LEASEWORK_DSN=embedded", 'LEASEWORK_DSN="$TEST_DSN"')
     said = ""
 
     def goes() -> bool:
@@ -189,7 +189,7 @@ def environ(dsn: str) -> dict[str, str]:
     """What a reader's shell has after the installation, and another database."""
     return {
         "TEST_DSN": dsn,
-        "LEASEHOLD_DSN": dsn,
+        "LEASEWORK_DSN": dsn,
         "NO_COLOR": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-import leasehold
-from leasehold import App, Job
-from leasehold import errors as known_errors
-from leasehold.config import check_text
+import leasework
+from leasework import App, Job
+from leasework import errors as known_errors
+from leasework.config import check_text
 from scripts import reference_api
 from scripts.reference_api import (
     markdown,
@@ -34,8 +34,8 @@ from tests.arch import tree
 from tests.docs.raised import not_in, raised_by
 
 HOWTO = sorted((tree.ROOT / "docs" / "howto").glob("*.md"))
-IMPORT = re.compile(r"^ *from (leasehold[\w.]*) import (\([^)]*\)|[^\n#(]+)", re.M)
-DOTTED = re.compile(r"\bleasehold(?:\.\w+){2,}")
+IMPORT = re.compile(r"^ *from (leasework[\w.]*) import (\([^)]*\)|[^\n#(]+)", re.M)
+DOTTED = re.compile(r"\bleasework(?:\.\w+){2,}")
 
 
 def test_every_public_name_is_documented_and_annotated():
@@ -51,7 +51,7 @@ def test_a_name_without_a_docstring_or_an_annotation_is_caught(monkeypatch):
         def odd(self, given) -> None:
             """A method."""
 
-    Bare.__module__ = "leasehold.bare"
+    Bare.__module__ = "leasework.bare"
     monkeypatch.setattr(reference_api, "sections", lambda: [("Bare", Bare)])
     monkeypatch.setattr(reference_api, "of_modules", lambda: [])
     assert undocumented() == ["Bare.quiet", "Bare.odd"]
@@ -60,9 +60,9 @@ def test_a_name_without_a_docstring_or_an_annotation_is_caught(monkeypatch):
 REFERS = re.compile(r"See :\w+:|see\s+:meth:")
 """The docstring names another one, which has the errors."""
 EXEMPT = {
-    "leasehold.integrations.gunicorn.Certificates.child_exit": "gunicorn calls it",
-    "leasehold.integrations.gunicorn.node": "gunicorn calls what it returns",
-    "leasehold.integrations.django.gunicorn.post_worker_init": "gunicorn calls it",
+    "leasework.integrations.gunicorn.Certificates.child_exit": "gunicorn calls it",
+    "leasework.integrations.gunicorn.node": "gunicorn calls what it returns",
+    "leasework.integrations.django.gunicorn.post_worker_init": "gunicorn calls it",
 }
 
 
@@ -89,7 +89,7 @@ def without_their_errors(kinds: list[tuple[str, Any]]) -> dict[str, list[str]]:
 
 def test_every_docstring_names_the_errors():
     kinds = [*sections(), *of_modules()]
-    kinds += [(name, getattr(leasehold.testing, name)) for name in leasehold.testing.__all__]
+    kinds += [(name, getattr(leasework.testing, name)) for name in leasework.testing.__all__]
     found = without_their_errors(kinds)
     assert found.keys() - EXEMPT.keys() == set(), found
     assert EXEMPT.keys() <= found.keys(), "these name their errors"
@@ -116,7 +116,7 @@ class Sample:
         self._check()
 
 
-Sample.__module__ = "leasehold.sample"
+Sample.__module__ = "leasework.sample"
 
 
 def sampled() -> None:
@@ -125,7 +125,7 @@ def sampled() -> None:
 
 
 def named(page: str) -> Iterator[str]:
-    """The full names of leasehold's that a page imports or writes out."""
+    """The full names of leasework's that a page imports or writes out."""
     for module, names in IMPORT.findall(page):
         yield from (f"{module}.{name}" for name in re.findall(r"(\w+)(?: as \w+)?", names))
     for full in DOTTED.findall(page):
@@ -143,16 +143,16 @@ def is_module(full: str) -> bool:
 def headings() -> set[str]:
     """The full names that the page on the API describes."""
     found = {found[1] for part in reference_api.body() if (found := re.match("#+ (.+)", part))}
-    inside = {f"leasehold.testing.{name}" for name in leasehold.testing.__all__}
-    return found | inside | {f"leasehold.{name}" for name in found}
+    inside = {f"leasework.testing.{name}" for name in leasework.testing.__all__}
+    return found | inside | {f"leasework.{name}" for name in found}
 
 
 def lacking(page: str) -> list[str]:
     """The names of a page that neither the page on the API nor that on errors describes."""
     kinds = [kind for kind in vars(known_errors).values() if isinstance(kind, type)]
-    there = [kind for kind in kinds if issubclass(kind, known_errors.LeaseholdError)]
-    elsewhere = {f"leasehold.errors.{kind.__name__}" for kind in there}
-    elsewhere |= {f"leasehold.{name}" for name in reference_api.ELSEWHERE}
+    there = [kind for kind in kinds if issubclass(kind, known_errors.LeaseworkError)]
+    elsewhere = {f"leasework.errors.{kind.__name__}" for kind in there}
+    elsewhere |= {f"leasework.{name}" for name in reference_api.ELSEWHERE}
     return sorted(set(named(page)) - headings() - elsewhere)
 
 
@@ -163,28 +163,28 @@ def test_every_name_that_a_howto_page_imports_is_in_the_reference(page):
 
 def test_an_import_that_the_reference_lacks_is_caught():
     page = """
-from leasehold import App, Leaser
-    from leasehold.integrations.gunicorn import (
+from leasework import App, Leaser
+    from leasework.integrations.gunicorn import (
         node, nod
     )
-from leasehold.errors import ConfigError, Nothing
-The formatter `leasehold.telemetry.JsonFormatter`, the function `leasehold.env.Env`, the module
-`leasehold.integrations.triggers`, and the view leasehold.jobs.
+from leasework.errors import ConfigError, Nothing
+The formatter `leasework.telemetry.JsonFormatter`, the function `leasework.env.Env`, the module
+`leasework.integrations.triggers`, and the view leasework.jobs.
 """
     assert lacking(page) == [
-        "leasehold.Leaser",
-        "leasehold.env.Env",
-        "leasehold.errors.Nothing",
-        "leasehold.integrations.gunicorn.nod",
-        "leasehold.integrations.triggers",
+        "leasework.Leaser",
+        "leasework.env.Env",
+        "leasework.errors.Nothing",
+        "leasework.integrations.gunicorn.nod",
+        "leasework.integrations.triggers",
     ]
 
 
 def test_a_name_is_described_without_its_module():
-    django = reference_api._from_source("leasehold.integrations.django", "app")
+    django = reference_api._from_source("leasework.integrations.django", "app")
     assert django[0] == "```python\napp: DjangoApp\n```" and django[1]
     with pytest.raises(LookupError, match="has no Nothing"):
-        reference_api._from_source("leasehold.integrations.django.models", "Nothing")
+        reference_api._from_source("leasework.integrations.django.models", "Nothing")
 
 
 def test_the_stand_ins_are_what_the_modules_have():
@@ -236,7 +236,7 @@ def not_described(page: list[str]) -> set[str]:
 
 def test_every_type_in_a_signature_is_described():
     page = reference_api.body()
-    last = page.index("## leasehold.testing.sync")
+    last = page.index("## leasework.testing.sync")
     assert not_described(page[:last]) == set()
 
 
@@ -264,7 +264,7 @@ def test_every_example_is_python():
     ("doc", "page"),
     [
         ("See :meth:`App.get` and ``x``.", "See `App.get` and `x`."),
-        ("Take :class:`leasehold.config.Settings`.", "Take `Settings`."),
+        ("Take :class:`leasework.config.Settings`.", "Take `Settings`."),
         ("So::\n\n    f(1)\n    f(2)\n\nEnd.", "So:\n\n```python\nf(1)\nf(2)\n```\n\nEnd."),
         ("So.\n\n    f(1)\n\nEnd.", "So.\n\n```python\nf(1)\n```\n\nEnd."),
     ],

@@ -26,8 +26,8 @@ START, END = "start", "end"
 APP = """
 from datetime import UTC, date, datetime, timedelta
 from contextlib import asynccontextmanager
-from leasehold import App, Backoff, Context
-from leasehold.testing import drain
+from leasework import App, Backoff, Context
+from leasework.testing import drain
 
 app = App()
 """
@@ -159,7 +159,7 @@ await connection.execute("create table engine (beat timestamptz)")
     "deadlines.md": {
         "very slow": """
 from datetime import timedelta
-from leasehold.testing import drain
+from leasework.testing import drain
 
 @app.task
 async def warn(breach: dict) -> None: ...
@@ -291,7 +291,7 @@ async def run(code: str, module: ModuleType) -> None:
 
 @pytest.mark.parametrize("page", GIVEN)
 async def test_the_blocks_of_a_page_run(page, migrated, monkeypatch):
-    monkeypatch.setenv("LEASEHOLD_DSN", migrated)
+    monkeypatch.setenv("LEASEWORK_DSN", migrated)
     monkeypatch.setenv("OPS_TOKEN", "a" * 32)
     module, given = ModuleType(f"page_on_{page.removesuffix('.md')}"), dict(GIVEN[page])
     monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -21,9 +21,9 @@ from alembic.migration import MigrationContext
 from fastapi import FastAPI
 from sqlalchemy import MetaData, create_engine
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.web import probes
+from leasework import App
+from leasework.cli.root import root
+from leasework.web import probes
 from tests.docs.steps import File, environ, steps_of
 from tests.pg.test_alembic import url
 from tests.support.wait import until
@@ -50,7 +50,7 @@ def unit() -> configparser.ConfigParser:
 
 
 def commands() -> list[list[str]]:
-    """Every command of leasehold that the page's files run."""
+    """Every command of leasework that the page's files run."""
     compose = loaded("compose.yaml")["services"].values()
     pods = [pod(name)["containers"][0] for name in ("worker.yaml", "web.yaml", "migrate.yaml")]
     found = [one["command"] for one in [*compose, *pods] if "command" in one]
@@ -61,16 +61,16 @@ def commands() -> list[list[str]]:
         for step in loaded("ci.yaml")["jobs"]["test"]["steps"]
         if "run" in step
     ]
-    return [words for words in found if Path(words[0]).name == "leasehold"]
+    return [words for words in found if Path(words[0]).name == "leasework"]
 
 
 def typed(page: Path) -> list[list[str]]:
-    """Every command of leasehold that a page's reader types."""
+    """Every command of leasework that a page's reader types."""
     found = []
     for block in _TYPED.findall(page.read_text("utf-8")):
         for line in block.splitlines():
             line = line.removeprefix("$ ")
-            if line.startswith("leasehold "):
+            if line.startswith("leasework "):
                 line = re.split(r" [|>&]|\s#", line)[0]
                 found.append(shlex.split(line.replace("[NAME]", "")))
     return found
@@ -93,21 +93,21 @@ def unknown(words: list[str]) -> str | None:
     return next((w for w in rest if w.startswith("-") and w.split("=")[0] not in known), None)
 
 
-def test_each_command_of_the_files_is_one_of_leaseholds():
+def test_each_command_of_the_files_is_one_of_leaseworks():
     assert len(commands()) >= 8
     assert [words for words in commands() if unknown(words)] == []
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=lambda p: p.stem)
-def test_each_command_that_a_guide_shows_is_one_of_leaseholds(page):
+def test_each_command_that_a_guide_shows_is_one_of_leaseworks(page):
     assert [words for words in typed(page) if unknown(words)] == []
 
 
 def test_a_command_or_an_option_that_is_not_there_is_caught():
-    assert unknown(["leasehold", "work", "main:app"]) == "work"
-    assert unknown(["leasehold", "worker", "main:app", "--process", "2"]) == "--process"
-    assert unknown(["leasehold", "schema", "app"]) == "app"
-    assert unknown(["leasehold", "lock", "x", "--", "ls", "-l"]) is None
+    assert unknown(["leasework", "work", "main:app"]) == "work"
+    assert unknown(["leasework", "worker", "main:app", "--process", "2"]) == "--process"
+    assert unknown(["leasework", "schema", "app"]) == "app"
+    assert unknown(["leasework", "lock", "x", "--", "ls", "-l"]) is None
 
 
 def test_a_stop_gets_more_time_than_the_grace():
@@ -133,7 +133,7 @@ def test_names_and_labels_of_the_manifests_agree():
 async def test_the_web_probes_are_where_the_manifest_asks(migrated):
     app = App(migrated)
     web = FastAPI()
-    web.mount("/leasehold-ops", probes(app))
+    web.mount("/leasework-ops", probes(app))
     container = pod("web.yaml")["containers"][0]
     transport = httpx.ASGITransport(web)
     async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
@@ -151,16 +151,16 @@ def test_the_workers_probe_sees_the_worker_of_its_own_pod(migrated, procs, tmp_p
         return subprocess.run(ask, env=given, timeout=60).returncode == 0
 
     assert not ready(host)
-    (tmp_path / "main.py").write_text("from leasehold import App\napp = App()\n")
+    (tmp_path / "main.py").write_text("from leasework import App\napp = App()\n")
     procs.start(
-        "-m", "leasehold", "worker", "main:app",
-        env={"LEASEHOLD_DSN": migrated, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        "-m", "leasework", "worker", "main:app",
+        env={"LEASEWORK_DSN": migrated, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
     )  # fmt: skip
     until(lambda: ready(host), 60, "the worker is registered")
     assert not ready("another-pod")
 
 
-def test_autogenerate_with_the_pages_filter_leaves_leaseholds_tables_alone(migrated):
+def test_autogenerate_with_the_pages_filter_leaves_leaseworks_tables_alone(migrated):
     code = re.search(r"^(def include_name.*?)\n\n", PAGE.read_text("utf-8"), re.M | re.S)
     assert code
     there: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The Python code of the pages calls leasehold as it is: names, arguments and options exist."""
+"""The Python code of the pages calls leasework as it is: names, arguments and options exist."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_code_of_every_page_fits_the_library(tmp_path: Path) -> None:
 def test_a_wrong_call_on_a_page_is_caught(tmp_path: Path) -> None:
     wrong = """
 ```python
-from leasehold import App
+from leasework import App
 app = App()
 
 @app.task

@@ -9,11 +9,11 @@ from tests.arch import tree
 
 FROM = (
     "",
-    "leasehold",
-    "leasehold/pg",
-    "leasehold/pg/sql",
+    "leasework",
+    "leasework/pg",
+    "leasework/pg/sql",
     "lab",
-    "lab/leasehold_lab",
+    "lab/leasework_lab",
     "docs",
     "tests",
 )
@@ -26,7 +26,7 @@ _PATH = re.compile(r"(?<![\w/.:}$~<>*%-])(?:\w+/)+\w+\.(?:py|sql|md)\b(?![/*])")
 
 
 def naming() -> list[Path]:
-    code = [*tree.ROOT.glob("leasehold/**/*"), *tree.ROOT.glob("lab/**/*")]
+    code = [*tree.ROOT.glob("leasework/**/*"), *tree.ROOT.glob("lab/**/*")]
     code += [*tree.ROOT.glob("tests/**/*.py"), *tree.ROOT.glob("scripts/*.py")]
     files = [file for file in code if file.suffix in (".py", ".sql", ".md")]
     files += [*tree.ROOT.glob("*.md"), *tree.ROOT.glob("docs/**/*.md")]
@@ -49,8 +49,8 @@ def test_every_file_that_is_named_exists():
 
 
 def test_a_name_of_no_file_is_caught(tmp_path: Path):
-    (tmp_path / "leasehold" / "pg").mkdir(parents=True)
-    (tmp_path / "leasehold" / "pg" / "link.py").touch()
+    (tmp_path / "leasework" / "pg").mkdir(parents=True)
+    (tmp_path / "leasework" / "pg" / "link.py").touch()
     page = tmp_path / "page.md"
     page.write_text(
         "See `pg/link.py`, `shop/a.py`, `sql/job/*.sql`, http://x/y/z.py and pg/timer.py."

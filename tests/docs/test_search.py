@@ -124,7 +124,7 @@ def test_a_whole_word_finds_the_page_among_the_first(index, word, page):
 
 
 @pytest.mark.parametrize(
-    "name", ["App.enqueue_many", "StoredSchedules.put", "leasehold.integrations.flask.Leasehold"]
+    "name", ["App.enqueue_many", "StoredSchedules.put", "leasework.integrations.flask.Leasework"]
 )
 def test_each_name_of_the_api_is_a_heading(index, name):
     places = [item["location"] for item in index.items if item["title"] == name]

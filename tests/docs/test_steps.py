@@ -57,14 +57,14 @@ def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, c
     socket = tmp_path / "web.sock"
     (tmp_path / ".curlrc").write_text(f'unix-socket = "{socket}"\n')
     servers = {"GUNICORN_CMD_ARGS": f"--bind unix:{socket}", "UVICORN_UDS": str(socket)}
-    tests = {"LEASEHOLD_TEST_DSN": migrated}
+    tests = {"LEASEWORK_TEST_DSN": migrated}
     here = {**environ(migrated), **servers, **tests, "CURL_HOME": str(tmp_path)}
     assert walk(DOCS / "howto" / page, tmp_path, here) == commands
 
 
 @pytest.mark.timeout(300)
 def test_the_recipe_for_tests_of_applications_goes_as_it_says(migrated, tmp_path):
-    here = {**environ(migrated), "LEASEHOLD_TEST_DSN": migrated}
+    here = {**environ(migrated), "LEASEWORK_TEST_DSN": migrated}
     assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 7
 
 
@@ -78,11 +78,11 @@ def test_the_readme_goes_as_it_says(migrated, tmp_path):
                 (tmp_path / step.name).write_text(step.text, "utf-8")
             elif "gunicorn -w 4" in step.command:
                 shell.run(f"{step.command.partition('#')[0]} > web.log 2>&1 &")
-            elif step.command.startswith(("echo ", "leasehold ")):
+            elif step.command.startswith(("echo ", "leasework ")):
                 fine = f"{step.command} && echo fine"
                 until(lambda fine=fine: "fine\n" in shell.run(fine), 60)
         ask = "curl -s --retry 9 --retry-all-errors --unix-socket web.sock"
         [job] = json.loads(shell.run(f"{ask} -X POST http://web/users/42 | sed 's/.*/[&]/'"))
-        until(lambda: "completed" in shell.run(f"leasehold jobs show {job}"), 60)
+        until(lambda: "completed" in shell.run(f"leasework jobs show {job}"), 60)
     finally:
         shell.close()

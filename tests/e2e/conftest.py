@@ -28,7 +28,7 @@ def variables(direct_dsn: str) -> dict[str, str]:
 
 @pytest.fixture
 def django(procs: Processes, variables: dict[str, str], tmp_path: Path) -> Django:
-    """``django("migrate", SHOP_LEASEHOLD="…")`` runs a management command of the project."""
+    """``django("migrate", SHOP_LEASEWORK="…")`` runs a management command of the project."""
     journal = str(tmp_path / "journal")
     env = {**variables, "DJANGO_SETTINGS_MODULE": f"{SHOP}.settings", "JOURNAL": journal}
 

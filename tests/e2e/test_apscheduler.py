@@ -16,7 +16,7 @@ from tests.e2e.apps.service import TIMINGS, Database
 from tests.support.procs import Process, Processes
 from tests.support.wait import BUSY_SECONDS, until
 
-LONG = bool(os.environ.get("LEASEHOLD_LONG"))
+LONG = bool(os.environ.get("LEASEWORK_LONG"))
 SECONDS = 30 if LONG else 10
 Runs = Callable[[], list[Entry]]
 
@@ -42,9 +42,9 @@ class Services:
         command += ["-w", str(workers), "-b", f"unix:{self._procs.folder}/{release}.sock"]
         command += ["--no-control-socket", "tests.e2e.apps.scheduled:asgi"]
         env = {
-            "LEASEHOLD_DSN": self._dsn,
-            "LEASEHOLD_RECOVER_WITHIN": "9",
-            "LEASEHOLD_RELEASE": release,
+            "LEASEWORK_DSN": self._dsn,
+            "LEASEWORK_RECOVER_WITHIN": "9",
+            "LEASEWORK_RELEASE": release,
             "JOURNAL": str(self.journal),
             "MODE": mode,
             **env,
@@ -152,7 +152,7 @@ def test_a_rollout_goes_on_each_second_with_the_gate_and_with_the_adapter(
 
     keys = database.rows(
         "select extract(epoch from split_part(key, '@', 2)::timestamptz)::float8"
-        " from leasehold.job_key order by 1"
+        " from leasework.job_key order by 1"
     )
     moments = [moment for (moment,) in keys]
     until(lambda: len(services.runs("job")) >= len(moments) - 3, 20, "a job for each")
@@ -168,6 +168,6 @@ def test_each_run_is_one_job_whichever_scheduler_comes_first(
     count = runs_in_a_while(services.runs)
     print(f"\nMEASURED {count} runs in {SECONDS} s with 4 workers that all schedule")
     assert SECONDS / 2 <= count < 2 * SECONDS, "once a second, not once a second in each of four"
-    jobs = database.rows("select count(*), count(distinct id) from leasehold.jobs")[0]
-    keys = database.rows("select count(*) from leasehold.job_key")[0]
+    jobs = database.rows("select count(*), count(distinct id) from leasework.jobs")[0]
+    keys = database.rows("select count(*) from leasework.job_key")[0]
     assert jobs[0] == jobs[1] == keys[0], "each run has a key, and one job"

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.cli.root import root
+from leasework import App
+from leasework.cli.root import root
 from tests.support.wait import until_async
 
 
@@ -26,8 +26,8 @@ class Cli:
         self.dsn = dsn
 
     def __call__(self, *arguments: str, exits: int = 0) -> Any:
-        environ = {"LEASEHOLD_DSN": self.dsn, "NO_COLOR": "1"}
-        done = CliRunner().invoke(root, arguments, prog_name="leasehold", env=environ)
+        environ = {"LEASEWORK_DSN": self.dsn, "NO_COLOR": "1"}
+        done = CliRunner().invoke(root, arguments, prog_name="leasework", env=environ)
         assert done.exit_code == exits, f"{arguments}: {done.output}\n{done.exception!r}"
         return done
 
@@ -43,13 +43,13 @@ class Cli:
         """What is said on stderr: one line, exit status 1, no traceback."""
         done = self(*arguments, exits=1)
         assert done.stdout == "" and done.stderr.count("\n") == 1
-        assert done.stderr.startswith("leasehold: ")
+        assert done.stderr.startswith("leasework: ")
         return done.stderr
 
 
 @pytest.fixture
 def bare(dsn, monkeypatch) -> Cli:
-    monkeypatch.delenv("LEASEHOLD_SCHEMA", raising=False)
+    monkeypatch.delenv("LEASEWORK_SCHEMA", raising=False)
     return Cli(dsn)
 
 
@@ -112,9 +112,9 @@ def test_schema_apply_verify_and_sql(bare):
 
 
 def test_schema_verify_names_every_difference(cli):
-    cli.sql("alter table leasehold.job drop column progress_note cascade")
-    cli.sql("create table leasehold.mine ()")
-    cli.sql("create index on leasehold.event (kind)")
+    cli.sql("alter table leasework.job drop column progress_note cascade")
+    cli.sql("create table leasework.mine ()")
+    cli.sql("create index on leasework.event (kind)")
     document = cli.json("schema", "verify", exits=1)
     assert document["ok"] is False
     text = "\n".join(document["differences"])
@@ -131,7 +131,7 @@ def test_the_printed_sql_makes_the_schema(bare):
 
 
 def test_several_processes_apply_the_schema_at_once(bare):
-    command = [sys.executable, "-m", "leasehold", "schema", "apply", "--dsn", bare.dsn]
+    command = [sys.executable, "-m", "leasework", "schema", "apply", "--dsn", bare.dsn]
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
@@ -155,33 +155,33 @@ READING = ("jobs", "schedules", "leaders", "locks", "nodes", "events")
 
 def test_without_a_schema_every_verb_says_what_to_run(bare):
     for verb in READING:
-        assert "Run: leasehold schema apply" in bare.refused(verb)
-    assert "Run: leasehold schema apply" in bare.refused("schema", "verify")
-    assert "Run: leasehold schema apply" in bare("status", exits=1).stdout
+        assert "Run: leasework schema apply" in bare.refused(verb)
+    assert "Run: leasework schema apply" in bare.refused("schema", "verify")
+    assert "Run: leasework schema apply" in bare("status", exits=1).stdout
     (problem,) = bare.json("status", exits=1)["problems"]
     assert problem["kind"] == "schema_missing"
 
 
 def test_a_schema_of_a_newer_version_is_refused_also_by_apply(cli):
     cli.sql(
-        "insert into leasehold.migration (number, name, min_known) values (9999, 'future', 9999)"
+        "insert into leasework.migration (number, name, min_known) values (9999, 'future', 9999)"
     )
     for verb in (*READING, "schema apply", "schema verify"):
         said = cli.refused(*verb.split())
-        assert "knows migration 9999" in said and "Upgrade leasehold" in said
+        assert "knows migration 9999" in said and "Upgrade leasework" in said
     assert cli.json("status", exits=1)["problems"][0]["kind"] == "schema_ahead"
 
 
 def test_a_newer_schema_that_suits_this_version_is_fine(cli):
-    cli.sql("insert into leasehold.migration (number, name, min_known) values (9999, 'future', 1)")
+    cli.sql("insert into leasework.migration (number, name, min_known) values (9999, 'future', 1)")
     assert cli.json("jobs") == []
     assert "Nothing to do" in cli("schema", "apply").stdout
 
 
 def test_a_schema_that_is_too_old_is_refused(cli):
-    cli.sql("update leasehold.migration set number = 0")
+    cli.sql("update leasework.migration set number = 0")
     for verb in READING:
-        assert "Run: leasehold schema apply" in cli.refused(verb)
+        assert "Run: leasework schema apply" in cli.refused(verb)
     assert cli.json("status", exits=1)["problems"][0]["kind"] == "schema_behind"
     document = cli.json("schema", "verify", exits=1)
     assert "missing: migration 0001_initial" in document["differences"]
@@ -221,7 +221,7 @@ def test_a_wrong_password_is_said_and_not_printed(own_postgres):
         assert "password" in said and "hunter2" not in said
     assert "hunter2" not in wrong("status", exits=1).output
     right = Cli(make_conninfo(server.dsn, user="shop", password="right-one"))
-    assert "leasehold schema apply" in right.refused("jobs")
+    assert "leasework schema apply" in right.refused("jobs")
     assert "permission denied" in right.refused("schema", "apply")
 
 
@@ -275,7 +275,7 @@ def test_a_job_that_is_not_there_is_said(cli, verb):
 
 def test_hostile_text_of_a_job_reaches_no_terminal(cli):
     cli.sql(
-        r"""select leasehold.enqueue('{"task": "a\u001b[2Jb", "payload": {"x": "\u001b[31m"}}')"""
+        r"""select leasework.enqueue('{"task": "a\u001b[2Jb", "payload": {"x": "\u001b[31m"}}')"""
     )
     (row,) = cli.json("jobs")
     assert row["task_name"] == "a\x1b[2Jb"
@@ -333,9 +333,9 @@ def test_a_schedule_that_is_not_there_gets_the_nearest_right_name(cli):
 def test_a_schedule_name_of_two_applications_asks_which(cli):
     take_part(cli.dsn, lambda: None)
     cli.sql(
-        "insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, "
+        "insert into leasework.schedule (app, name, spec, described, task_name, job, missed, "
         "grace_seconds, release) select 'other', name, spec, described, task_name, job, missed, "
-        "grace_seconds, release from leasehold.schedule"
+        "grace_seconds, release from leasework.schedule"
     )
     assert "other, shop" in cli.refused("schedules", "pause", "hourly")
     assert "of other is paused" in cli("schedules", "pause", "hourly", "--app", "other").stdout
@@ -343,9 +343,9 @@ def test_a_schedule_name_of_two_applications_asks_which(cli):
 
 def test_status_says_what_is_wrong_and_exits_1(cli):
     enqueue(cli.dsn, 1, queue="mail")
-    cli.sql("update leasehold.job set run_at = now() - interval '5 minutes'")
+    cli.sql("update leasework.job set run_at = now() - interval '5 minutes'")
     take_part(cli.dsn, lambda: None)
-    cli.sql("update leasehold.schedule set next_at = now() - interval '3 days'")
+    cli.sql("update leasework.schedule set next_at = now() - interval '3 days'")
     status = cli.json("status", exits=1)
     assert status["ok"] is False
     assert {problem["kind"] for problem in status["problems"]} == {

@@ -14,12 +14,12 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
-from leasehold import App, Limits
-from leasehold.cli.root import root
-from leasehold.errors import BadFilter, Unavailable
-from leasehold.model.filter import JobFilter
-from leasehold.tuning import Tuning
-from leasehold.watch.bulk import BulkAction, acts_on
+from leasework import App, Limits
+from leasework.cli.root import root
+from leasework.errors import BadFilter, Unavailable
+from leasework.model.filter import JobFilter
+from leasework.tuning import Tuning
+from leasework.watch.bulk import BulkAction, acts_on
 
 
 class Cli:
@@ -27,9 +27,9 @@ class Cli:
         self.dsn = dsn
 
     def __call__(self, *arguments: str, exits: int = 0, typed: str = "") -> Result:
-        environ = {"LEASEHOLD_DSN": self.dsn, "NO_COLOR": "1"}
+        environ = {"LEASEWORK_DSN": self.dsn, "NO_COLOR": "1"}
         done = CliRunner().invoke(
-            root, arguments, prog_name="leasehold", env=environ, input=typed or None
+            root, arguments, prog_name="leasework", env=environ, input=typed or None
         )
         assert done.exit_code == exits, f"{arguments}: {done.output}\n{done.exception!r}"
         return done
@@ -41,14 +41,14 @@ class Cli:
 
     def enqueue(self, **request: Any) -> UUID:
         given = json.dumps({"task": "t", **request})
-        return self.sql("select id from leasehold.enqueue(%s)", given)[0][0]
+        return self.sql("select id from leasework.enqueue(%s)", given)[0][0]
 
     def state(self, job: UUID) -> str:
-        return self.sql("select state from leasehold.jobs where id = %s", job)[0][0]
+        return self.sql("select state from leasework.jobs where id = %s", job)[0][0]
 
     def acts(self) -> list[tuple[Any, ...]]:
         query = "select fields ->> 'act', (fields ->> 'count')::int, fields ->> 'via'"
-        return self.sql(f"{query} from leasehold.events where kind = 'person_acted' order by id")
+        return self.sql(f"{query} from leasework.events where kind = 'person_acted' order by id")
 
 
 def done(action: BulkAction) -> tuple[int, int, bool]:
@@ -57,13 +57,13 @@ def done(action: BulkAction) -> tuple[int, int, bool]:
 
 @pytest.fixture
 def cli(dsn: str, migrated: str, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.delenv("LEASEHOLD_SCHEMA", raising=False)
+    monkeypatch.delenv("LEASEWORK_SCHEMA", raising=False)
     monkeypatch.setenv("LOGNAME", "ada")
     return Cli(dsn)
 
 
 SCHEDULE = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
     release, next_at) values (%s, %s,
     '{"kind": "every", "seconds": 60, "anchor": "1970-01-01T00:00:00+00:00"}', 'd', 't',
     '{"queue": "default", "priority": 0, "max_attempts": 5, "history": true, "payload": {}}',
@@ -77,7 +77,7 @@ def test_a_job_is_given_up_and_its_event_says_by_whom(cli: Cli):
     assert cli.state(job) == "discarded"
     assert "has already finished" in cli("jobs", "discard", str(job), exits=1).stderr
     assert cli.acts() == [("discard", 1, "cli")]
-    assert cli.sql("select fields ->> 'who' from leasehold.events") == [("ada",)]
+    assert cli.sql("select fields ->> 'who' from leasework.events") == [("ada",)]
     assert "no such job" in cli("jobs", "discard", str(UUID(int=1)), exits=1).stderr
 
 
@@ -107,7 +107,7 @@ def test_the_event_of_an_act_has_no_secret_of_its_filter(cli: Cli):
     cli.enqueue(queue="mail", payload={"api_token": "s3cret"})
     given = "args.api_token:s3cret queue:mail"
     assert "1 job cancelled" in cli("jobs", "cancel", "--where", given, "--yes").stdout
-    on = "select fields ->> 'on' from leasehold.events where kind = 'person_acted'"
+    on = "select fields ->> 'on' from leasework.events where kind = 'person_acted'"
     assert cli.sql(on) == [("jobs args.api_token:•••••• queue:mail",)]
 
 
@@ -127,15 +127,15 @@ def test_an_action_goes_on_to_the_last_of_many_jobs(cli: Cli, in_small_steps: No
     assert told == "5 jobs cancelled, or cancellation requested if running.\n"
     assert {cli.state(job) for job in jobs} == {"cancelled"}
     assert {cli.state(job) for job in others} == {"available"}
-    errors = cli.sql("select distinct last_error from leasehold.jobs where queue = 'mail'")
+    errors = cli.sql("select distinct last_error from leasework.jobs where queue = 'mail'")
     assert len(errors) == 1 and "recall" in errors[0][0]
     told = cli("jobs", "retry", "--where", "queue:mail state:cancelled", "--yes").stdout
     assert told == "5 jobs queued to run now.\n"
     assert {cli.state(job) for job in jobs} == {"available"}
 
-    cli.sql("update leasehold.job set ready = false, run_at = now() + interval '1 day'")
+    cli.sql("update leasework.job set ready = false, run_at = now() + interval '1 day'")
     cli("jobs", "cancel", str(jobs[0]))
-    cli.sql("update leasehold.job_done set state = 'quarantined' where id = %s", jobs[0])
+    cli.sql("update leasework.job_done set state = 'quarantined' where id = %s", jobs[0])
     told = cli("jobs", "discard", "--where", "queue:mail", "--yes", "--reason", "incident").stdout
     assert told == "5 jobs discarded.\n"
     assert {cli.state(job) for job in jobs} == {"discarded"}
@@ -144,12 +144,12 @@ def test_an_action_goes_on_to_the_last_of_many_jobs(cli: Cli, in_small_steps: No
 def test_an_action_says_that_a_transaction_holds_a_matching_job(cli: Cli):
     jobs = [cli.enqueue(queue="mail") for _ in range(3)]
     with psycopg.connect(cli.dsn) as holder:
-        holder.execute("select from leasehold.job where id = %s for update", [jobs[1]])
+        holder.execute("select from leasework.job where id = %s for update", [jobs[1]])
         for act, told in (("cancel", "2 jobs cancelled"), ("discard", "0 jobs discarded")):
             done = cli("jobs", act, "--where", "queue:mail", "--yes", exits=1)
             assert done.stdout.startswith(told)
             assert done.stderr == (
-                "leasehold: 1 job was skipped because a transaction holds its row. "
+                "leasework: 1 job was skipped because a transaction holds its row. "
                 "Repeat the command for the rest.\n"
             )
     told = cli("jobs", "cancel", "--where", "queue:mail", "--yes").stdout
@@ -175,7 +175,7 @@ async def test_a_locked_job_is_tried_once_more_and_then_skipped(
 
     monkeypatch.setattr(operator.store, "retry_many", noted)
     async with await psycopg.AsyncConnection.connect(migrated) as holder:
-        await holder.execute("select from leasehold.job where id = %s for update", [job.id])
+        await holder.execute("select from leasework.job where id = %s for update", [job.id])
         assert done(await operator.bulk("retry", JobFilter(state="scheduled"), "")) == (0, 1, False)
         assert asked == [job.id] * 2
         asked.clear()
@@ -186,7 +186,7 @@ async def test_a_locked_job_is_tried_once_more_and_then_skipped(
             return where
 
         monkeypatch.setattr(operator.store, "retry_many", freed)
-        await holder.execute("select from leasehold.job where id = %s for update", [job.id])
+        await holder.execute("select from leasework.job where id = %s for update", [job.id])
         assert done(await operator.bulk("retry", JobFilter(state="scheduled"), "")) == (1, 0, False)
     assert asked == [job.id] * 2
     await app.close()
@@ -225,7 +225,7 @@ async def test_a_job_that_fails_again_meanwhile_is_retried_once(
         """As a worker that is faster than the action: each job waits again, for longer."""
         retried.extend(ids)
         where = await retry(ids, *rest)
-        later = "update leasehold.job set ready = false, run_at = now() + interval '1 hour'"
+        later = "update leasework.job set ready = false, run_at = now() + interval '1 hour'"
         async with await psycopg.AsyncConnection.connect(migrated) as connection:
             await connection.execute(f"{later} where ready")
         return where
@@ -338,30 +338,30 @@ def test_a_filter_of_the_list_is_not_taken_for_one_of_the_action(cli: Cli):
     job = cli.enqueue(queue="mail")
     given = "jobs", "--queue", "mail", "cancel", "--where", "state:available", "--yes"
     said = cli(*given, exits=2).stderr
-    assert "--queue filters the list only. See leasehold jobs cancel --help." in said
+    assert "--queue filters the list only. See leasework jobs cancel --help." in said
     assert cli.state(job) == "available"
 
 
 RUNNING = """
 with n as (
-    insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version)
+    insert into leasework.node (id, token, lease_seconds, app, release, host, pid, version)
     values (gen_random_uuid(), 1, 1000, 'shop', 'r', 'h', 1, '0') returning id
 ), claimed as (
-    insert into leasehold.claimed_to (node, queue, level, seat)
+    insert into leasework.claimed_to (node, queue, level, seat)
     select id, 'default', 1, 1000000 from n
 )
-update leasehold.job set node = n.id, claim_token = 1, claimed_at = now() from n
+update leasework.job set node = n.id, claim_token = 1, claimed_at = now() from n
 """
 
 
 def test_an_action_on_running_jobs_reaches_all_of_them(cli: Cli):
     columns = "id, queue, task_name, payload"
-    made = f"insert into leasehold.job ({columns}) select gen_random_uuid(), 'default', 't', '{{}}'"
+    made = f"insert into leasework.job ({columns}) select gen_random_uuid(), 'default', 't', '{{}}'"
     cli.sql(f"{made} from generate_series(1, 10100)")
     cli.sql(RUNNING)
     told = cli("jobs", "cancel", "--where", "state:running", "--yes").stdout
     assert told == "10,100 jobs cancelled, or cancellation requested if running.\n"
-    assert cli.sql("select count(*) from leasehold.job where not cancel_requested") == [(0,)]
+    assert cli.sql("select count(*) from leasework.job where not cancel_requested") == [(0,)]
 
 
 def test_the_command_masks_secrets_as_the_dashboard_does(cli: Cli):
@@ -378,11 +378,11 @@ def test_the_command_masks_secrets_as_the_dashboard_does(cli: Cli):
 def test_a_job_is_shown_with_its_attempts(cli: Cli):
     job = cli.enqueue()
     cli.sql(
-        "insert into leasehold.attempt (job_id, claim_token, attempt, outcome, error)"
+        "insert into leasework.attempt (job_id, claim_token, attempt, outcome, error)"
         " values (%s, 7, 1, 'retryable', 'ValueError: no')",
         job,
     )
-    cli.sql("update leasehold.job set last_error = %s where id = %s", "Traceback:\n  a\nV: no", job)
+    cli.sql("update leasework.job set last_error = %s where id = %s", "Traceback:\n  a\nV: no", job)
     [attempt] = json.loads(cli("jobs", "show", str(job), "--json").stdout)["attempts"]
     assert (attempt["attempt"], attempt["token"], attempt["outcome"]) == (1, 7, "retryable")
     shown = cli("jobs", "show", str(job)).stdout
@@ -392,33 +392,33 @@ def test_a_job_is_shown_with_its_attempts(cli: Cli):
 
 def test_a_schedule_runs_now_and_is_removed(cli: Cli):
     cli.sql(SCHEDULE, "default", "nightly")
-    cli.sql("update leasehold.schedule set next_at = now() + interval '1 minute'")
+    cli.sql("update leasework.schedule set next_at = now() + interval '1 minute'")
     told = cli("schedules", "run", "nightly").stdout
     assert "waiting (by hand)" in cli("schedules", "ticks", "nightly").stdout
-    [(job,)] = cli.sql("select id from leasehold.jobs where schedule = 'nightly'")
+    [(job,)] = cli.sql("select id from leasework.jobs where schedule = 'nightly'")
     assert str(job) in told
     start, end = ((datetime.now(UTC) - timedelta(minutes=n)).isoformat() for n in (2, 1))
     told = cli("schedules", "backfill", "nightly", start, end).stdout
     assert told == "Queued 1 job of schedule nightly to run now.\n"
     assert "of default was removed" in cli("schedules", "remove", "nightly").stdout
-    assert cli.sql("select 1 from leasehold.schedule") == []
+    assert cli.sql("select 1 from leasework.schedule") == []
     assert "no schedule is named" in cli("schedules", "run", "nightly", exits=1).stderr
     misplaced = "schedules", "--app", "default", "pause", "nightly"
-    assert "See leasehold schedules pause --help" in cli(*misplaced, exits=2).stderr
+    assert "See leasework schedules pause --help" in cli(*misplaced, exits=2).stderr
     assert [act for act, _, _ in cli.acts()] == ["run now", "backfill", "remove"]
 
 
 def test_status_of_one_application_leaves_out_those_that_are_gone(cli: Cli):
     cli.sql(SCHEDULE, "gone-for-good", "nightly")
     cli.sql(
-        "insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version)"
+        "insert into leasework.node (id, token, lease_seconds, app, release, host, pid, version)"
         " values (gen_random_uuid(), 1, 1000, 'shop', 'r', 'h', 1, '0')"
     )
     cli.sql(
-        "insert into leasehold.leader (name, node, token, lease_seconds, acquired_at, renewed_at)"
-        " select 'shop', id, 1, 1000, now(), now() from leasehold.node"
+        "insert into leasework.leader (name, node, token, lease_seconds, acquired_at, renewed_at)"
+        " select 'shop', id, 1, 1000, now(), now() from leasework.node"
     )
-    cli.sql("insert into leasehold.fence values ('shop', 1)")
+    cli.sql("insert into leasework.fence values ('shop', 1)")
     assert "'nightly' of 'gone-for-good' is silent" in cli("status", exits=1).stdout
     shown = cli("status", "--app", "shop").stdout
     assert "All is well" in shown and "gone-for-good" not in shown

@@ -1,4 +1,4 @@
-"""``leasehold bench`` on a real database, with real workers."""
+"""``leasework bench`` on a real database, with real workers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import subprocess
 import sys
 
 import psycopg
-from leasehold_lab.bench.tables import SCHEMA
+from leasework_lab.bench.tables import SCHEMA
 
 
 def bench(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "leasehold", "bench", "--dsn", dsn, *arguments],
+        [sys.executable, "-m", "leasework", "bench", "--dsn", dsn, *arguments],
         capture_output=True,
         text=True,
         timeout=110,
-        env={k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")},
+        env={k: v for k, v in os.environ.items() if not k.startswith("LEASEWORK_")},
     )
 
 
@@ -40,8 +40,8 @@ def test_bench_tells_figures_and_leaves_nothing_behind(direct_dsn):
 
 
 def test_bench_does_not_drop_a_schema_that_somebody_works_in(direct_dsn):
-    environ = {**os.environ, "LEASEHOLD_DSN": direct_dsn, "LEASEHOLD_SCHEMA": SCHEMA}
-    apply = [sys.executable, "-m", "leasehold", "schema", "apply"]
+    environ = {**os.environ, "LEASEWORK_DSN": direct_dsn, "LEASEWORK_SCHEMA": SCHEMA}
+    apply = [sys.executable, "-m", "leasework", "schema", "apply"]
     subprocess.run(apply, check=True, env=environ, capture_output=True)
     with psycopg.connect(direct_dsn) as connection:
         connection.execute(

@@ -1,4 +1,4 @@
-"""``leasehold worker MODULE:APP --drain`` as real processes."""
+"""``leasework worker MODULE:APP --drain`` as real processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.env import ASSIGNED_NODE
+from leasework.env import ASSIGNED_NODE
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
 SHOP = """
 import asyncio
-from leasehold import App
+from leasework import App
 app = App(name="shop")
 
 @app.task(name="long")
@@ -38,8 +38,8 @@ def run(dsn: str, migrated: str, procs: Processes) -> Any:
     (procs.folder / "shop.py").write_text(SHOP)
 
     def start(*arguments: str) -> Process:
-        env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9"}
-        return procs.start("-m", "leasehold", "worker", "shop:app", *arguments, env=env)
+        env = {"LEASEWORK_DSN": dsn, "LEASEWORK_RECOVER_WITHIN": "9"}
+        return procs.start("-m", "leasework", "worker", "shop:app", *arguments, env=env)
 
     return start
 
@@ -49,11 +49,11 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
 ) -> None:
     alone, supervisor = run(), run("--processes", "2")
     with psycopg.connect(direct_dsn, autocommit=True) as sql:
-        drains = "select count(*) from leasehold.node where info ->> 'drains' = 'true'"
+        drains = "select count(*) from leasework.node where info ->> 'drains' = 'true'"
         until(lambda: sql.execute(drains).fetchone() == (3,), 60, "three workers")
         job = json.dumps({"task": "long"})
-        [(job_id,)] = sql.execute("select (leasehold.enqueue(%s)).id", [job]).fetchall()
-        state = "select state, attempt from leasehold.jobs where id = %s"
+        [(job_id,)] = sql.execute("select (leasework.enqueue(%s)).id", [job]).fetchall()
+        state = "select state, attempt from leasework.jobs where id = %s"
         until(lambda: sql.execute(state, [job_id]).fetchone()[1] == 1, 30, "its run")
         drain = run("--drain")
         assert drain.wait(60) == 0
@@ -61,7 +61,7 @@ def test_workers_that_are_asked_to_drain_finish_their_jobs_and_end(
         assert drain.output.count("has stopped") == 3
         assert sql.execute(state, [job_id]).fetchone() == ("completed", 1)
         assert alone.wait(30) == 0 and supervisor.wait(30) == 0, "and nobody is started again"
-        assert sql.execute("select 1 from leasehold.node").fetchall() == []
+        assert sql.execute("select 1 from leasework.node").fetchall() == []
     again = run("--drain")
     assert again.wait(60) == 0 and "0 workers" in again.output
 
@@ -73,7 +73,7 @@ def test_workers_whose_application_took_a_lock_as_it_was_loaded_are_not_started_
     (procs.folder / "shop.py").write_text(SHOP + locks)
     supervisor = run("--processes", "2")
     with psycopg.connect(direct_dsn, autocommit=True) as sql:
-        drains = "select count(*) from leasehold.node where info ->> 'drains' = 'true'"
+        drains = "select count(*) from leasework.node where info ->> 'drains' = 'true'"
         until(lambda: sql.execute(drains).fetchone() == (2,), 60, "two workers")
     assert run("--drain").wait(60) == 0
     assert supervisor.wait(60) == 0
@@ -84,7 +84,7 @@ def test_a_supervisor_ends_although_one_of_its_workers_was_down_when_all_were_as
 ) -> None:
     supervisor = run("--processes", "2")
     with psycopg.connect(direct_dsn, autocommit=True) as sql:
-        drains = "select pid from leasehold.node where info ->> 'drains' = 'true'"
+        drains = "select pid from leasework.node where info ->> 'drains' = 'true'"
         [(pid,), _] = until(
             lambda: len(rows := sql.execute(drains).fetchall()) == 2 and rows, 60, "two workers"
         )
@@ -94,4 +94,4 @@ def test_a_supervisor_ends_although_one_of_its_workers_was_down_when_all_were_as
         drain = run("--drain")
         assert drain.wait(60) == 0 and "Asked 1 worker of shop" in drain.output
         assert supervisor.wait(60) == 0
-        assert sql.execute("select 1 from leasehold.node").fetchall() == []
+        assert sql.execute("select 1 from leasework.node").fetchall() == []

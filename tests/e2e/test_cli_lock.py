@@ -1,4 +1,4 @@
-"""``leasehold lock`` as real processes, with the commands of examples/singleton_cron."""
+"""``leasework lock`` as real processes, with the commands of examples/singleton_cron."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold.config import Timings, wait_seconds
+from leasework.config import Timings, wait_seconds
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 
@@ -26,8 +26,8 @@ REPORT = str(ROOT / "examples" / "singleton_cron" / "report.py")
 def lock(dsn: str, migrated: str, procs: Processes) -> Lock:
 
     def start(*arguments: str, name: str = "lock", **env: str) -> Process:
-        base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "REPORT_SECONDS": "600"}
-        return procs.start("-m", "leasehold", "lock", *arguments, name=name, env={**base, **env})
+        base = {"LEASEWORK_DSN": dsn, "LEASEWORK_RECOVER_WITHIN": "9", "REPORT_SECONDS": "600"}
+        return procs.start("-m", "leasework", "lock", *arguments, name=name, env={**base, **env})
 
     return start
 
@@ -62,12 +62,12 @@ def test_a_signal_while_it_waits_ends_the_waiting(lock: Lock, direct_dsn: str) -
     first.wait_for("report: begins", 30)
     waits = report(lock, "--wait", "60")
     with psycopg.connect(direct_dsn, autocommit=True) as sql:
-        bids = "select 1 from leasehold.bid"
+        bids = "select 1 from leasework.bid"
         until(lambda: sql.execute(bids).fetchall(), 30, "the second waits")
         waits.kill(signal.SIGTERM)
         assert waits.wait(30) == 128 + signal.SIGTERM
         assert not sql.execute(bids).fetchall()
-        nodes = "select pid from leasehold.node"
+        nodes = "select pid from leasework.node"
         assert sql.execute(nodes).fetchall() == [(first.pid,)], "it left in good order"
 
 
@@ -78,7 +78,7 @@ def test_the_command_ends_with_a_lost_lock_also_one_that_ignores_it(
     runs = lock("x", "--grace", "0.3", "--", "sh", "-c", deaf)
     shell = int(runs.wait_for(r"runs (\d+)", 30)[1])
     with psycopg.connect(direct_dsn, autocommit=True) as sql:
-        sql.execute("delete from leasehold.node")
+        sql.execute("delete from leasework.node")
     assert runs.wait(30) == 1
     assert "lost" in runs.output
     until(lambda: not _group_lives(shell), 10, "the end of what it started")
@@ -149,7 +149,7 @@ def test_wrong_use_is_said(lock: Lock, dsn: str) -> None:
 IGNORES = """
 import os, signal, sys
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
-os.execv(sys.executable, [sys.executable, "-m", "leasehold", "lock", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "leasework", "lock", *sys.argv[1:]])
 """
 
 
@@ -162,7 +162,7 @@ def test_the_command_can_be_stopped_from_its_own_terminal(lock: Lock) -> None:
 def test_a_run_under_nohup_outlives_the_end_of_its_terminal(
     lock: Lock, dsn: str, procs: Processes
 ) -> None:
-    env = {"LEASEHOLD_DSN": dsn, "REPORT_SECONDS": "600"}
+    env = {"LEASEWORK_DSN": dsn, "REPORT_SECONDS": "600"}
     run = procs.start("nightly", "--", sys.executable, REPORT, code=IGNORES, env=env)
     run.wait_for("report: begins", 30)
     other = report(lock)
@@ -175,8 +175,8 @@ def test_a_run_under_nohup_outlives_the_end_of_its_terminal(
 def test_a_command_that_reads_from_the_terminal_reads_nothing(lock: Lock, dsn: str) -> None:
     """A process in the background that reads from its terminal would be stopped for good."""
     ours, its = pty.openpty()
-    command = [sys.executable, "-m", "leasehold", "lock", "nightly", "--", "cat"]
-    env = {**os.environ, "LEASEHOLD_DSN": dsn}
+    command = [sys.executable, "-m", "leasework", "lock", "nightly", "--", "cat"]
+    env = {**os.environ, "LEASEWORK_DSN": dsn}
     assert subprocess.run(command, stdin=its, env=env, timeout=60).returncode == 0
     os.close(ours)
     os.close(its)

@@ -1,4 +1,4 @@
-"""``leasehold locks`` on a real database: who holds what, and who waits."""
+"""``leasework locks`` on a real database: who holds what, and who waits."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from uuid import uuid4
 
 from click.testing import CliRunner
 
-from leasehold import App
-from leasehold.cli.root import root
+from leasework import App
+from leasework.cli.root import root
 from tests.support.wait import until_async
 
 
-async def leasehold(dsn: str, *arguments: str) -> str:
+async def leasework(dsn: str, *arguments: str) -> str:
     done = await asyncio.to_thread(
-        CliRunner().invoke, root, arguments, env={"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
+        CliRunner().invoke, root, arguments, env={"LEASEWORK_DSN": dsn, "NO_COLOR": "1"}
     )
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
     return done.stdout
@@ -24,12 +24,12 @@ async def leasehold(dsn: str, *arguments: str) -> str:
 
 async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None:
     app = App(migrated, release="blue")
-    assert await leasehold(migrated, "locks") == "No locks are held.\n"
-    assert json.loads(await leasehold(migrated, "locks", "--json")) == []
+    assert await leasework(migrated, "locks") == "No locks are held.\n"
+    assert json.loads(await leasework(migrated, "locks", "--json")) == []
     job = uuid4()
 
     async def rows() -> list[dict[str, Any]]:
-        return json.loads(await leasehold(migrated, "locks", "--json"))
+        return json.loads(await leasework(migrated, "locks", "--json"))
 
     async def three() -> list[dict[str, Any]] | None:
         found = [row for row in await rows() if row["name"] in ("default", "nightly")]
@@ -40,7 +40,7 @@ async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None
             app.advisory_lock("nightly", shared=True, timeout=60).acquire()
         )
         lease, holder, waiter = await until_async(three, 30, every=0.2)
-        table = await leasehold(migrated, "locks")
+        table = await leasework(migrated, "locks")
     assert await waiting
     await app.close()
     assert (lease["locktype"], lease["name"], lease["token"]) == ("lease", "default", 1)
@@ -76,7 +76,7 @@ async def test_locks_shows_a_leader_a_holder_and_a_waiter(migrated: str) -> None
 async def test_status_says_what_kind_of_nodes_and_jobs_it_counts(migrated: str) -> None:
     app, worker = App(migrated), App(migrated)
     async with app.lock("nightly"), worker.node():
-        shown = await leasehold(migrated, "status")
+        shown = await leasework(migrated, "status")
     await app.close()
     figures = dict(line.split("  ", 1) for line in shown.splitlines() if "  " in line)
     assert figures["nodes"].strip() == "2 live (1 for locks only, 1 of default)"

@@ -1,4 +1,4 @@
-"""``leasehold nodes stop-claiming | resume | drain`` with real workers."""
+"""``leasework nodes stop-claiming | resume | drain`` with real workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.wait import until
 
 SHOP = """
 import asyncio
-from leasehold import App
+from leasework import App
 app = App(name="shop")
 
 @app.task(name="long")
@@ -29,8 +29,8 @@ class Shop:
         self.dsn, self.direct_dsn, self.procs = dsn, direct_dsn, procs
 
     def run(self, *arguments: str) -> Process:
-        env = {"LEASEHOLD_DSN": self.dsn, "LEASEHOLD_RECOVER_WITHIN": "9"}
-        return self.procs.start("-m", "leasehold", *arguments, env=env)
+        env = {"LEASEWORK_DSN": self.dsn, "LEASEWORK_RECOVER_WITHIN": "9"}
+        return self.procs.start("-m", "leasework", *arguments, env=env)
 
     def said(self, *arguments: str, code: int = 0) -> str:
         process = self.run(*arguments)
@@ -43,22 +43,22 @@ class Shop:
 
     def worker(self) -> tuple[Process, str]:
         process = self.run("worker", "shop:app")
-        query = "select worker_id from leasehold.nodes where pid = %s and info ? 'drains'"
+        query = "select worker_id from leasework.nodes where pid = %s and info ? 'drains'"
         until(lambda: self.sql(query, process.pid), 60, "its node")
         return process, self.sql(query, process.pid)[0][0]
 
     def enqueue(self, count: int = 1, **payload: Any) -> list[Any]:
         job = json.dumps({"task": "long", "payload": payload})
-        return [self.sql("select (leasehold.enqueue(%s)).id", job)[0][0] for _ in range(count)]
+        return [self.sql("select (leasework.enqueue(%s)).id", job)[0][0] for _ in range(count)]
 
     def ran_on(self, jobs: list[Any]) -> set[str]:
         """The workers; waits for the jobs' end."""
-        query = "select result #>> '{}' from leasehold.jobs where id = any (%s) and state = %s"
+        query = "select result #>> '{}' from leasework.jobs where id = any (%s) and state = %s"
         until(lambda: len(self.sql(query, jobs, "completed")) == len(jobs), 60, "their end")
         return {worker for (worker,) in self.sql(query, jobs, "completed")}
 
     def state(self, job: Any) -> str:
-        return str(self.sql("select state from leasehold.jobs where id = %s", job)[0][0])
+        return str(self.sql("select state from leasework.jobs where id = %s", job)[0][0])
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     until(lambda: shop.state(running) == "running", 30)
 
     assert f"{worker} stops claiming jobs." in shop.said("nodes", "stop-claiming", worker)
-    obeys = "select info ->> 'halted' from leasehold.nodes where worker_id = %s"
+    obeys = "select info ->> 'halted' from leasework.nodes where worker_id = %s"
     until(lambda: shop.sql(obeys, worker) == [("true",)], 30, "its word that it obeys")
     waiting = shop.enqueue(3)
     shown = json.loads(shop.said("nodes", "--json"))
@@ -92,20 +92,20 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     assert "finishes its running jobs and exits" in shop.said("nodes", "drain", its_id)
     assert other.wait(60) == 0
     assert process.running
-    acts = "select fields ->> 'act' from leasehold.event where kind = 'person_acted' order by id"
+    acts = "select fields ->> 'act' from leasework.event where kind = 'person_acted' order by id"
     assert [act for (act,) in shop.sql(acts)] == [
         "stop claiming", "stop claiming", "claim again", "drain",
     ]  # fmt: skip
-    kinds = {kind for (kind,) in shop.sql("select kind from leasehold.event")}
+    kinds = {kind for (kind,) in shop.sql("select kind from leasework.event")}
     assert {"node_halted", "node_resumed"} <= kinds
 
 
 def test_one_worker_of_a_supervisor_is_drained_and_the_others_go_on(shop: Shop) -> None:
     tree = shop.run("worker", "shop:app", "--processes", "2")
-    query = "select worker_id, pid from leasehold.nodes where info ? 'drains' order by worker_id"
+    query = "select worker_id, pid from leasework.nodes where info ? 'drains' order by worker_id"
     until(lambda: len(shop.sql(query)) == 2, 60, "two workers")
     (first, pid), (second, other) = shop.sql(query)
-    says = "select count(*) from leasehold.nodes where info ->> 'drains' = 'true'"
+    says = "select count(*) from leasework.nodes where info ->> 'drains' = 'true'"
     assert shop.sql(says) == [(2,)], "what it says of itself first is true already"
     assert f"{first} finishes its running jobs and exits" in shop.said("nodes", "drain", first)
     tree.wait_for(rf"worker_drained .*pid={pid}", 60)
@@ -126,7 +126,7 @@ def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:
     assert "2 nodes match this name" in both and first in both and second in both
     assert "no such node" in shop.said("nodes", "drain", "nowhere:1", code=1)
     assert "no such node" in shop.said("nodes", "drain", "", code=1)
-    halted = "select worker_id from leasehold.nodes where halted"
+    halted = "select worker_id from leasework.nodes where halted"
     assert shop.sql(halted) == []
     assert first in shop.said("nodes", "stop-claiming", f"{host}:{pid}:")
     assert shop.sql(halted) == [(first,)]
@@ -134,10 +134,10 @@ def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:
 
 def test_the_term_of_a_killed_leader_says_that_its_process_died(shop: Shop) -> None:
     first, worker = shop.worker()
-    until(lambda: shop.sql("select 1 from leasehold.term"), 30, "a leader")
+    until(lambda: shop.sql("select 1 from leasework.term"), 30, "a leader")
     first.kill(signal.SIGKILL)
     shop.worker()
-    died = "select 1 from leasehold.event where kind = 'node_died'"
+    died = "select 1 from leasework.event where kind = 'node_died'"
     until(lambda: shop.sql(died), 60, "the next leader's word")
     later, term = json.loads(shop.said("leaders", "--terms", "--json"))
     assert (term["holder"], term["ended_at"]) == (worker, later["acquired_at"])

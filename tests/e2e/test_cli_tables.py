@@ -29,11 +29,11 @@ def in_terminal(dsn: str, width: int, *arguments: str) -> list[str]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environ = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "leasehold", *arguments],
+        [sys.executable, "-m", "leasework", *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**environ, "LEASEHOLD_DSN": dsn, "TERM": "xterm-256color"},
+        env={**environ, "LEASEWORK_DSN": dsn, "TERM": "xterm-256color"},
         cwd=Path(__file__).parents[2],
     )
     os.close(theirs)
@@ -52,7 +52,7 @@ def in_terminal(dsn: str, width: int, *arguments: str) -> list[str]:
 def busy(cli: Cli) -> Cli:
     enqueue(cli.dsn, 2, queue="mail-low-priority")
     cli.sql(
-        "update leasehold.job set last_error = "
+        "update leasework.job set last_error = "
         "'ConnectionRefusedError: [Errno 111] Connect call failed (''10.2.0.17'', 25)'"
     )
     return cli
@@ -94,10 +94,10 @@ def test_commands_take_the_shortened_id_that_a_terminal_shows(busy: Cli):
 
 
 def test_a_beginning_of_several_ids_names_them_and_acts_on_none(busy: Cli):
-    busy.sql("delete from leasehold.job")
+    busy.sql("delete from leasework.job")
     ids = [f"019ab3c4-55e6-7000-9d1f-00000000000{n}" for n in (1, 2)]
     for job in ids:
-        busy.sql(f"""select leasehold.enqueue('{{"task": "a", "id": "{job}"}}')""")
+        busy.sql(f"""select leasework.enqueue('{{"task": "a", "id": "{job}"}}')""")
     said = busy.refused("jobs", "cancel", "019ab3c4-55e6")
     assert "the ids of several jobs begin like this" in said and all(job in said for job in ids)
     assert {row["state"] for row in busy.json("jobs")} == {"available"}

@@ -15,7 +15,7 @@ import click
 import psycopg
 import pytest
 
-from leasehold.cli.root import root
+from leasework.cli.root import root
 from tests.arch import tree
 from tests.support import postgres as servers
 from tests.support.procs import Process, Processes
@@ -26,7 +26,7 @@ LIMIT_SECONDS = 60.0
 
 SHOP = """
 import asyncio
-from leasehold import App, Backoff
+from leasework import App, Backoff
 app = App(name="shop")
 
 @app.every(seconds=3600, name="hourly")
@@ -71,8 +71,8 @@ class Shop:
         self.jobs: dict[str, str] = {}
 
     def start(self, *arguments: str) -> Process:
-        env = {"LEASEHOLD_DSN": self.dsn, "NO_COLOR": "1", "COLUMNS": "120"}
-        return self.procs.start("-m", "leasehold", *arguments, env=env)
+        env = {"LEASEWORK_DSN": self.dsn, "NO_COLOR": "1", "COLUMNS": "120"}
+        return self.procs.start("-m", "leasework", *arguments, env=env)
 
     def ends(self, arguments: tuple[str, ...], exits: int = 0) -> str:
         process = self.start(*arguments)
@@ -86,7 +86,7 @@ class Shop:
             return cursor.fetchall() if cursor.description else []
 
     def enqueue(self, request: dict[str, Any]) -> str:
-        return str(self.sql("select (leasehold.enqueue(%s)).id", json.dumps(request))[0][0])
+        return str(self.sql("select (leasework.enqueue(%s)).id", json.dumps(request))[0][0])
 
     def open(self, folder: Path) -> None:
         (folder / "shop.py").write_text(SHOP)
@@ -95,24 +95,24 @@ class Shop:
         self.jobs = {state: self.enqueue(request) for state, request in STATES.items()}
         self.ends(("jobs", "cancel", self.jobs["cancelled"]))
         self.ends(("jobs", "discard", self.jobs["quarantined"]))
-        self.sql("update leasehold.job_done set state = 'quarantined' where id = %s",
+        self.sql("update leasework.job_done set state = 'quarantined' where id = %s",
                  self.jobs["quarantined"])  # fmt: skip
         for what in (self._states, self._ticks, self._lock):
             until(what, LIMIT_SECONDS, what.__name__)
 
     def _states(self) -> bool:
-        found = {str(i): state for i, state in self.sql("select id, state from leasehold.jobs")}
+        found = {str(i): state for i, state in self.sql("select id, state from leasework.jobs")}
         return all(found[job] == state for state, job in self.jobs.items())
 
     def _ticks(self) -> bool:
-        return len(self.sql("select 1 from leasehold.ticks where job_id is not null")) > 1
+        return len(self.sql("select 1 from leasework.ticks where job_id is not null")) > 1
 
     def _lock(self) -> bool:
-        return bool(self.sql("select 1 from leasehold.leader where name = 'lock:the report'"))
+        return bool(self.sql("select 1 from leasework.leader where name = 'lock:the report'"))
 
     @property
     def node(self) -> str:
-        return str(self.sql("select worker_id from leasehold.nodes where pid = %s",
+        return str(self.sql("select worker_id from leasework.nodes where pid = %s",
                             self.worker.pid)[0][0])  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""``leasehold worker`` and ``events --follow`` as real processes."""
+"""``leasework worker`` and ``events --follow`` as real processes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold.env import ASSIGNED_NODE
+from leasework.env import ASSIGNED_NODE
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
 SHOP = """
 import asyncio, atexit, logging, threading, time
 from pathlib import Path
-from leasehold import App
+from leasework import App
 
 atexit.register(Path("last-words").touch)
 
@@ -69,7 +69,7 @@ def make() -> App:
 PIPED = """
 import os, signal, subprocess, sys
 worker = subprocess.Popen(
-    [sys.executable, "-m", "leasehold", "worker", "shop:app"], stderr=subprocess.PIPE
+    [sys.executable, "-m", "leasework", "worker", "shop:app"], stderr=subprocess.PIPE
 )
 for line in worker.stderr:
     if b"node_started" in line:
@@ -89,24 +89,24 @@ sys.exit(worker.wait() not in (128 + signal.SIGTERM, 128 + signal.SIGINT))
 class Shop:
     """The application of these tests on one database, and its worker processes."""
 
-    def __init__(self, procs: Processes, dsn: str, schema: str = "leasehold") -> None:
+    def __init__(self, procs: Processes, dsn: str, schema: str = "leasework") -> None:
         self.procs = procs
         self.dsn = dsn
         self.schema = schema
         self._connection: psycopg.Connection[Any] | None = None
         (procs.folder / "shop.py").write_text(SHOP)
 
-    def leasehold(self, *arguments: str, **env: str) -> Process:
-        environ = {"LEASEHOLD_DSN": self.dsn, "LEASEHOLD_SCHEMA": self.schema, **env}
-        return self.procs.start("-m", "leasehold", *arguments, name=arguments[0], env=environ)
+    def leasework(self, *arguments: str, **env: str) -> Process:
+        environ = {"LEASEWORK_DSN": self.dsn, "LEASEWORK_SCHEMA": self.schema, **env}
+        return self.procs.start("-m", "leasework", *arguments, name=arguments[0], env=environ)
 
     def worker(self, *arguments: str, **env: str) -> Process:
-        process = self.leasehold("worker", "shop:app", *arguments, **env)
+        process = self.leasework("worker", "shop:app", *arguments, **env)
         process.wait_for("node_started")
         return process
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        text = statement.replace("leasehold.", f"{self.schema}.")
+        text = statement.replace("leasework.", f"{self.schema}.")
         if self._connection is None:
             self._connection = psycopg.connect(self.dsn, autocommit=True, prepare_threshold=None)
         cursor = self._connection.execute(text.encode(), values)
@@ -118,13 +118,13 @@ class Shop:
 
     def enqueue(self, task: str, **options: Any) -> str:
         request = json.dumps({"task": task, **options})
-        return str(self.sql("select id from leasehold.enqueue(%s::jsonb)", request)[0][0])
+        return str(self.sql("select id from leasework.enqueue(%s::jsonb)", request)[0][0])
 
     def state(self, job: str) -> str:
-        return str(self.sql("select state from leasehold.jobs where id = %s", job)[0][0])
+        return str(self.sql("select state from leasework.jobs where id = %s", job)[0][0])
 
     def kinds(self) -> list[str]:
-        return [kind for (kind,) in self.sql("select kind from leasehold.events order by id")]
+        return [kind for (kind,) in self.sql("select kind from leasework.events order by id")]
 
 
 @pytest.fixture
@@ -142,17 +142,17 @@ def test_a_worker_does_jobs_and_stops_cleanly_on_sigterm(shop):
     assert worker.wait(60) == 0
     worker.wait_for(r"worker_stopping worker=\S+ signal=SIGTERM")
     assert shop.kinds()[-2:] == ["lease_resigned", "node_stopped"]
-    assert shop.sql("select node from leasehold.leaders where name = 'shop'") == [(None,)]
-    assert shop.sql("select count(*) from leasehold.nodes") == [(0,)]
+    assert shop.sql("select node from leasework.leaders where name = 'shop'") == [(None,)]
+    assert shop.sql("select count(*) from leasework.nodes") == [(0,)]
 
 
 def test_the_end_of_its_terminal_stops_a_worker_cleanly_unless_it_ignores_that(shop):
     def start(hangup: str) -> Process:
         code = (
             f"import signal, sys; signal.signal(signal.SIGHUP, signal.{hangup}); "
-            "sys.argv[1:] = ['worker', 'shop:app']; from leasehold.cli import main; main()"
+            "sys.argv[1:] = ['worker', 'shop:app']; from leasework.cli import main; main()"
         )
-        worker = shop.procs.start(code=code, env={"LEASEHOLD_DSN": shop.dsn})
+        worker = shop.procs.start(code=code, env={"LEASEWORK_DSN": shop.dsn})
         worker.wait_for("node_started")
         worker.kill(signal.SIGHUP)
         return worker
@@ -185,7 +185,7 @@ def test_every_log_line_of_a_worker_names_it(shop, form):
     until(lambda: shop.state(job) == "completed", what="the job's end")
     worker.kill(signal.SIGTERM)
     assert worker.wait(60) == 0
-    ((worker_id,),) = shop.sql("select worker_id from leasehold.events where kind = 'node_started'")
+    ((worker_id,),) = shop.sql("select worker_id from leasework.events where kind = 'node_started'")
     lines = worker.output.splitlines()
     assert any("sending to x" in line for line in lines), worker.output
     if form == "json":
@@ -199,7 +199,7 @@ def test_no_log_line_or_command_output_holds_the_password(shop):
     worker = shop.worker("--log", "json")
     worker.kill(signal.SIGTERM)
     assert worker.wait(60) == 0
-    for process in (worker, shop.leasehold("status"), shop.leasehold("nodes", "--json")):
+    for process in (worker, shop.leasework("status"), shop.leasework("nodes", "--json")):
         process.wait(60)
         assert "hunter2" not in process.output
 
@@ -215,33 +215,33 @@ def test_a_second_signal_ends_a_worker_at_once_even_with_a_blocked_loop(shop):
 
 
 def test_a_second_signal_ends_a_worker_whose_output_nobody_reads_any_more(shop):
-    worker = shop.procs.start(code=PIPED, env={"LEASEHOLD_DSN": shop.dsn})
+    worker = shop.procs.start(code=PIPED, env={"LEASEWORK_DSN": shop.dsn})
     worker.wait_for("^piped")
     shop.enqueue("block")
-    until(lambda: shop.sql("select 1 from leasehold.jobs where state = 'running'"))
+    until(lambda: shop.sql("select 1 from leasework.jobs where state = 'running'"))
     worker.kill(signal.SIGTERM)
     assert worker.wait(60) == 0, "it has seen its child end"
 
 
 INIT = """
 import sys
-from leasehold.cli.work.init import continue_in_child
+from leasework.cli.work.init import continue_in_child
 continue_in_child()  # as in a container, where the worker is process 1
 sys.argv[1:] = ["worker", "shop:app"]
-from leasehold.cli import main
+from leasework.cli import main
 main()
 """
 
 
 def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_worker_does(shop):
-    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn})
     first.wait_for("node_started")
     first.kill(signal.SIGTERM)
     assert first.wait(60) == 0
     assert "node_stopped" in shop.kinds()
-    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn})
     first.wait_for("node_started")
-    [(worker,)] = shop.sql("select pid from leasehold.nodes")
+    [(worker,)] = shop.sql("select pid from leasework.nodes")
     assert worker != first.pid
     os.kill(worker, signal.SIGKILL)
     assert first.wait(60) == 128 + signal.SIGKILL
@@ -251,7 +251,7 @@ def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_work
     "order", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)]
 )
 def test_a_second_signal_of_another_kind_ends_a_container_at_once(shop, order):
-    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn, "LEASEHOLD_GRACE": "600"})
+    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn, "LEASEWORK_GRACE": "600"})
     first.wait_for("node_started")
     shop.enqueue("swallows")
     first.wait_for("^stuck")
@@ -262,9 +262,9 @@ def test_a_second_signal_of_another_kind_ends_a_container_at_once(shop, order):
 
 
 def test_a_container_whose_processes_all_get_sigterm_stops_cleanly(shop):
-    first = shop.procs.start(code=INIT, env={"LEASEHOLD_DSN": shop.dsn})
+    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn})
     first.wait_for("node_started")
-    [(worker,)] = shop.sql("select pid from leasehold.nodes")
+    [(worker,)] = shop.sql("select pid from leasework.nodes")
     for process in (worker, first.pid):
         os.kill(process, signal.SIGTERM)
     assert first.wait(60) == 0
@@ -276,7 +276,7 @@ def test_a_container_whose_processes_all_get_sigterm_stops_cleanly(shop):
 )
 def test_a_handler_that_never_ends_does_not_keep_a_worker(shop, task):
     """A thread, a coroutine that swallows its cancel, and a thread of the loop's pool."""
-    worker = shop.worker(LEASEHOLD_GRACE="0.1")
+    worker = shop.worker(LEASEWORK_GRACE="0.1")
     shop.enqueue(task)
     worker.wait_for("^stuck")
     worker.kill(signal.SIGTERM)
@@ -297,13 +297,13 @@ def test_a_worker_under_a_parent_stops_cleanly_however_many_signals_come(shop):
         worker.kill(number)
     assert worker.wait(60) == 0
     assert "node_stopped" in shop.kinds()
-    ((node,),) = shop.sql("select distinct node from leasehold.events where node is not null")
+    ((node,),) = shop.sql("select distinct node from leasework.events where node is not null")
     assert str(node) == mine.partition(":")[0]
 
 
 def test_queues_and_slots_are_chosen(shop):
     shop.worker("--queue", "mail=7", "-q", "slow=1")
-    assert shop.sql("select queues from leasehold.nodes") == [({"mail": 7, "slow": 1},)]
+    assert shop.sql("select queues from leasework.nodes") == [({"mail": 7, "slow": 1},)]
     job, other = shop.enqueue("mail", queue="mail"), shop.enqueue("mail")
     until(lambda: shop.state(job) == "completed", what="the job's end")
     assert shop.state(other) == "available"
@@ -312,20 +312,20 @@ def test_queues_and_slots_are_chosen(shop):
 def test_a_worker_that_does_not_execute_leads_and_runs_nothing(shop):
     leader = shop.worker("--no-execute")
     leader.wait_for("lease_acquired")
-    assert shop.sql("select executes from leasehold.nodes") == [(False,)]
+    assert shop.sql("select executes from leasework.nodes") == [(False,)]
     later = shop.enqueue("mail", run_in=0.2)
     until(lambda: shop.state(later) == "available", what="the leader to make it available")
-    assert shop.sql("select attempt from leasehold.jobs") == [(0,)]
+    assert shop.sql("select attempt from leasework.jobs") == [(0,)]
 
 
 def test_an_app_may_come_from_a_function_and_the_options_win(shop):
-    process = shop.leasehold(
+    process = shop.leasework(
         "worker",
         "shop:make",
         f"--dsn={shop.dsn}",
         f"--schema={shop.schema}",
-        LEASEHOLD_DSN="host=nowhere.invalid",
-        LEASEHOLD_SCHEMA="nowhere",
+        LEASEWORK_DSN="host=nowhere.invalid",
+        LEASEWORK_SCHEMA="nowhere",
     )
     process.wait_for("node_started")
 
@@ -337,12 +337,12 @@ def other(procs, dsn) -> Iterator[Shop]:
 
 
 def test_another_schema_name_works_for_apply_worker_and_jobs(other):
-    assert other.leasehold("schema", "apply").wait(30) == 0
+    assert other.leasework("schema", "apply").wait(30) == 0
     worker = other.worker()
     worker.wait_for("listen_works|listen_lost .*pooler")
     job = other.enqueue("mail")
     until(lambda: other.state(job) == "completed", what="the job's end")
-    listed = other.leasehold("jobs", "--json", "--schema", "other", LEASEHOLD_SCHEMA="leasehold")
+    listed = other.leasework("jobs", "--json", "--schema", "other", LEASEWORK_SCHEMA="leasework")
     assert listed.wait(60) == 0
     assert [row["id"] for row in json.loads(listed.output)] == [job]
     worker.kill(signal.SIGTERM)
@@ -352,7 +352,7 @@ def test_another_schema_name_works_for_apply_worker_and_jobs(other):
 # -- what a worker says when it cannot start ------------------------------------------------------
 def last_line(process: Process) -> str:
     lines = process.output.splitlines()
-    assert not any("leasehold/cli" in line for line in lines), process.output
+    assert not any("leasework/cli" in line for line in lines), process.output
     return lines[-1]
 
 
@@ -366,9 +366,9 @@ def last_line(process: Process) -> str:
     ],
 )
 def test_a_wrong_target_ends_a_worker_with_one_line(shop, target, words):
-    process = shop.leasehold("worker", target)
+    process = shop.leasework("worker", target)
     assert process.wait(60) == 1
-    assert last_line(process).startswith("leasehold: ") and words in last_line(process)
+    assert last_line(process).startswith("leasework: ") and words in last_line(process)
 
 
 def test_a_worker_that_cannot_start_ends_although_the_application_has_a_thread(shop):
@@ -376,15 +376,15 @@ def test_a_worker_that_cannot_start_ends_although_the_application_has_a_thread(s
         "import threading\nfrom shop import app\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
     )
-    process = shop.leasehold("worker", "threaded:app", LEASEHOLD_SCHEMA="nowhere")
+    process = shop.leasework("worker", "threaded:app", LEASEWORK_SCHEMA="nowhere")
     assert process.wait(30) == 1
-    assert "Run: leasehold schema apply" in last_line(process)
+    assert "Run: leasework schema apply" in last_line(process)
 
 
 def test_a_worker_obeys_a_signal_while_it_starts(shop):
     (shop.procs.folder / "slow.py").write_text(
         "import asyncio\nfrom contextlib import asynccontextmanager\n"
-        "from leasehold import App\n"
+        "from leasework import App\n"
         "@asynccontextmanager\n"
         "async def lifespan(app):\n"
         "    print('connecting', flush=True)\n"
@@ -393,7 +393,7 @@ def test_a_worker_obeys_a_signal_while_it_starts(shop):
         "app = App(lifespan=lifespan)\n"
         "@app.task\nasync def one(): ...\n"
     )
-    process = shop.leasehold("worker", "slow:app")
+    process = shop.leasework("worker", "slow:app")
     process.wait_for("^connecting")
     process.kill(signal.SIGTERM)
     assert process.wait(30) == 0
@@ -401,28 +401,28 @@ def test_a_worker_obeys_a_signal_while_it_starts(shop):
 
 
 def test_a_worker_without_a_schema_says_what_to_run(procs, dsn):
-    process = Shop(procs, dsn).leasehold("worker", "shop:app")
+    process = Shop(procs, dsn).leasework("worker", "shop:app")
     assert process.wait(60) == 1
-    assert "Run: leasehold schema apply" in last_line(process)
+    assert "Run: leasework schema apply" in last_line(process)
 
 
 def test_a_worker_whose_code_is_wrong_shows_the_code(shop):
     Path(shop.procs.folder / "bad.py").write_text(
-        "from leasehold import App\napp = App()\n"
+        "from leasework import App\napp = App()\n"
         "@app.task()\ndef one(): ...\n"
         "@app.task(name='bad.one')\ndef two(): ...\n"
     )
-    process = shop.leasehold("worker", "bad:app")
+    process = shop.leasework("worker", "bad:app")
     assert process.wait(60) == 1
     assert "two tasks are named 'bad.one'" in last_line(process)
 
 
 def test_a_worker_that_cannot_reach_the_database_gives_up_with_its_words(shop):
-    process = shop.leasehold(
+    process = shop.leasework(
         "worker",
         "shop:app",
-        LEASEHOLD_DSN="postgresql://bob:hunter2@127.0.0.1:1/x",
-        LEASEHOLD_CALL_TIMEOUT="0.5",
+        LEASEWORK_DSN="postgresql://bob:hunter2@127.0.0.1:1/x",
+        LEASEWORK_CALL_TIMEOUT="0.5",
     )
     assert process.wait(60) == 1
     assert "the database did not answer" in last_line(process)
@@ -431,15 +431,15 @@ def test_a_worker_that_cannot_reach_the_database_gives_up_with_its_words(shop):
 
 # -- events --follow -------------------------------------------------------------------------------
 def test_events_are_followed_as_they_come(shop):
-    follower = shop.leasehold("events", "--follow", "--json")
-    plain = shop.leasehold("events", "--follow", "--kind", "node_stopped")
+    follower = shop.leasework("events", "--follow", "--json")
+    plain = shop.leasework("events", "--follow", "--kind", "node_stopped")
     worker = shop.worker()
     follower.wait_for('"node_started"')
     worker.kill(signal.SIGTERM)
     plain.wait_for(r" info node_stopped worker=\S+ ")
     follower.wait_for('"node_stopped"')
     ids = [json.loads(line)["id"] for line in follower.output.splitlines()]
-    assert ids == [number for (number,) in shop.sql("select id from leasehold.events order by id")]
+    assert ids == [number for (number,) in shop.sql("select id from leasework.events order by id")]
     for process in (follower, plain):
         process.kill(signal.SIGINT)
         assert process.wait() == 0

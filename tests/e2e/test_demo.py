@@ -1,4 +1,4 @@
-"""``leasehold demo`` as a newcomer starts it: real processes, a real server, a real kill -9."""
+"""``leasework demo`` as a newcomer starts it: real processes, a real server, a real kill -9."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def nothing_left(home: Path) -> None:
 
 def start_demo(procs: Processes, home: Path, *args: str, **env: str) -> Process:
     given = {
-        "LEASEHOLD_HOME": str(home),
+        "LEASEWORK_HOME": str(home),
         "TMPDIR": str(home),
-        "LEASEHOLD_POSTGRES_VERSION": chosen_version(),
+        "LEASEWORK_POSTGRES_VERSION": chosen_version(),
     }
-    return procs.start("-m", "leasehold", "demo", *args, name="demo", env={**given, **env})
+    return procs.start("-m", "leasework", "demo", *args, name="demo", env={**given, **env})
 
 
 def check_promises(card: dict) -> None:
@@ -90,8 +90,8 @@ def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(procs, home, tmp_
     heir = demo.wait_for(r"pid (\d+) leads after ([\d.]+) s \(term 2\)")
     assert killed[1] != heir[1]
     demo.wait_for(r"started pid \d+ in its place")
-    assert "LEASEHOLD_DSN=postgresql://" in demo.output
-    assert "leasehold status" in demo.output
+    assert "LEASEWORK_DSN=postgresql://" in demo.output
+    assert "leasework status" in demo.output
     assert "ok: nothing was lost, and nothing was repeated without a cause" in demo.output
     for enqueued, done in re.findall(r"jobs (\d+) enqueued, (\d+) done", demo.output):
         assert int(done) <= int(enqueued), demo.output
@@ -113,9 +113,9 @@ def test_nothing_survives_a_kill_9_of_the_demo_itself(procs, home):
 def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(procs, home, dsn):
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("create table mine as select 42 as answer")
-        demo = start_demo(procs, home, LEASEHOLD_DSN=dsn)
+        demo = start_demo(procs, home, LEASEWORK_DSN=dsn)
         demo.wait_for(FIRST_JOB, START_SECONDS)
-        second = start_demo(procs, home, "--seconds", "5", LEASEHOLD_DSN=dsn)
+        second = start_demo(procs, home, "--seconds", "5", LEASEWORK_DSN=dsn)
         assert second.wait(60) == 1
         assert "another demo is using this database" in second.output
 
@@ -130,9 +130,9 @@ def test_a_real_database_is_one_variable_away_and_ctrl_c_ends_with_a_scorecard(p
         assert demo.wait(END_SECONDS) == 0, demo.tail()
         assert "ok: nothing was lost, and nothing was repeated without a cause" in demo.output
         schemas = connection.execute(
-            "select nspname from pg_namespace where nspname like 'leasehold%'"
+            "select nspname from pg_namespace where nspname like 'leasework%'"
         ).fetchall()
-        assert schemas == [("leasehold_demo",)]
+        assert schemas == [("leasework_demo",)]
         assert connection.execute("select answer from mine").fetchall() == [(42,)]
     nothing_left(home)
     assert list(home.iterdir()) == []  # no server of its own was started

@@ -12,7 +12,7 @@ import pytest
 
 from tests.arch import tree
 
-RUN = "import sys; sys.path[:0] = {paths!r}; from leasehold.cli import main; main()"
+RUN = "import sys; sys.path[:0] = {paths!r}; from leasework.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +26,12 @@ def wheels(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def dependencies(tmp_path_factory) -> Path:
-    """What leasehold needs from others, and nothing of leasehold."""
+    """What leasework needs from others, and nothing of leasework."""
     folder = tmp_path_factory.mktemp("dependencies")
     for kind in ("purelib", "platlib"):
         for entry in Path(sysconfig.get_path(kind)).iterdir():
             link = folder / entry.name
-            if not entry.name.startswith(("leasehold", "_leasehold", "__")) and not link.exists():
+            if not entry.name.startswith(("leasework", "_leasework", "__")) and not link.exists():
                 link.symlink_to(entry)
     return folder
 
@@ -41,7 +41,7 @@ def pip(*words: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def leasehold(folder: Path, dependencies: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def leasework(folder: Path, dependencies: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run the command as it is installed in ``folder``."""
     program = RUN.format(paths=[str(folder), str(dependencies)])
     command = [sys.executable, "-I", "-S", "-c", program, *words]
@@ -51,27 +51,27 @@ def leasehold(folder: Path, dependencies: Path, *words: str) -> subprocess.Compl
 def test_the_core_alone_names_the_distribution_that_has_the_other_commands(
     wheels, dependencies, tmp_path
 ):
-    pip("install", "--no-deps", "--target", str(tmp_path), str(wheels["leasehold"]))
+    pip("install", "--no-deps", "--target", str(tmp_path), str(wheels["leasework"]))
     for name in ("bench", "chaos", "demo", "sim"):
-        done = leasehold(tmp_path, dependencies, name, "--help")
+        done = leasework(tmp_path, dependencies, name, "--help")
         assert done.returncode == 2
-        assert "pip install leasehold-lab" in done.stderr
-    told = leasehold(tmp_path, dependencies, "--help")
+        assert "pip install leasework-lab" in done.stderr
+    told = leasework(tmp_path, dependencies, "--help")
     assert told.returncode == 0 and "worker" in told.stdout and "chaos" not in told.stdout
 
 
 def test_the_laboratory_adds_its_commands(wheels, dependencies, tmp_path):
     for wheel in wheels.values():
         pip("install", "--no-deps", "--target", str(tmp_path), str(wheel))
-    told = leasehold(tmp_path, dependencies, "--help")
+    told = leasework(tmp_path, dependencies, "--help")
     assert all(f"\n  {name} " in told.stdout for name in ("bench", "chaos", "demo", "sim"))
-    done = leasehold(tmp_path, dependencies, "sim", "--seed", "1")
+    done = leasework(tmp_path, dependencies, "sim", "--seed", "1")
     assert done.returncode == 0, done.stderr
     assert "every invariant held" in done.stdout
 
 
 def test_no_file_is_in_both_wheels(wheels):
-    core, lab = (set(zipfile.ZipFile(wheels[n]).namelist()) for n in ("leasehold", "leasehold_lab"))
+    core, lab = (set(zipfile.ZipFile(wheels[n]).namelist()) for n in ("leasework", "leasework_lab"))
     assert not core & lab
-    assert not [name for name in core if name.startswith("leasehold_lab")]
+    assert not [name for name in core if name.startswith("leasework_lab")]
     assert [name for name in lab if name.endswith("sql/chaos/effect.sql")]

@@ -21,12 +21,12 @@ def test_the_task_backend_does_what_django_asks_of_one_or_says_what_it_needs(
         output = succeeded(django("test", f"{SHOP}.checks_backend"), 90)
         assert re.search(r"Ran 2\d tests", output), output
         one = f"{SHOP}.checks_backend.Runs.test_it_returns_what_the_task_returned"
-        with_codec = {"SHOP_LEASEHOLD": f'{{"APP": "{SHOP}.own_app:app"}}'}
+        with_codec = {"SHOP_LEASEWORK": f'{{"APP": "{SHOP}.own_app:app"}}'}
         assert "Ran 1 test" in succeeded(django("test", one, **with_codec), 90)
-        queues = "from leasehold.integrations.django import app; print(app.registry.queues())"
+        queues = "from leasework.integrations.django import app; print(app.registry.queues())"
         assert "'later'" in succeeded(django("shell", "-c", queues))
     else:
-        wanted = "import leasehold.integrations.django.backend"
+        wanted = "import leasework.integrations.django.backend"
         process = django("shell", "-c", wanted)
         assert process.wait(30) != 0
-        assert "LeaseholdBackend needs Django 6.0, which has django.tasks" in process.output
+        assert "LeaseworkBackend needs Django 6.0, which has django.tasks" in process.output

@@ -16,11 +16,11 @@ import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.errors import BadPayload, UnsafeServer
-from leasehold.model.job import JobRequest
-from leasehold.web import dashboard
+from leasework import App
+from leasework.cli.root import root
+from leasework.errors import BadPayload, UnsafeServer
+from leasework.model.job import JobRequest
+from leasework.web import dashboard
 from tests.support import postgres as servers
 from tests.support.wait import until_async
 
@@ -111,7 +111,7 @@ async def test_texts_arrive_as_they_were_in_every_encoding(
     assert text in json.dumps(shown, ensure_ascii=False)
     assert f"each {text}" in [row["name"] for row in await cli(somewhere, "schedules", "--json")]
     transport = httpx.ASGITransport(dashboard(app, unprotected=True), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://leasehold.test") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://leasework.test") as http:
         page = await http.get(f"/jobs/{failed.id}", headers={"accept": "text/html"})
     assert page.status_code == 200 and f"ValueError: {text}" in page.text
 
@@ -155,7 +155,7 @@ async def test_what_a_database_cannot_hold_is_refused_or_escaped_and_nothing_is_
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "MULE_INTERNAL"])
 async def test_a_database_that_has_no_unicode_is_refused(postgres: Any, encoding: str) -> None:
     with servers.database(postgres.dsn, encoding) as dsn:
-        arguments, env = ["schema", "apply"], {"LEASEHOLD_DSN": dsn}
+        arguments, env = ["schema", "apply"], {"LEASEWORK_DSN": dsn}
         done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=env)
         assert done.exit_code == 1 and encoding in done.stderr
         assert "Traceback" not in done.output
@@ -166,8 +166,8 @@ async def test_a_database_that_has_no_unicode_is_refused(postgres: Any, encoding
 
 # -- helpers ---------------------------------------------------------------------------------------
 def worker(procs: Any, there: Place) -> None:
-    env = {"LEASEHOLD_DSN": there.dsn, "TEXT": there.text, **there.environ}
-    procs.start("-m", "leasehold", "worker", "tests.e2e.apps.texts:app", name="worker", env=env)
+    env = {"LEASEWORK_DSN": there.dsn, "TEXT": there.text, **there.environ}
+    procs.start("-m", "leasework", "worker", "tests.e2e.apps.texts:app", name="worker", env=env)
 
 
 def job(
@@ -186,7 +186,7 @@ async def ended(app: App, job: UUID, state: str) -> Any:
 
 
 async def cli(there: Place, *arguments: str) -> Any:
-    environ = {"LEASEHOLD_DSN": there.dsn, "NO_COLOR": "1", **there.environ}
+    environ = {"LEASEWORK_DSN": there.dsn, "NO_COLOR": "1", **there.environ}
     done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=environ)
     assert done.exit_code == 0, f"{arguments}: {done.output}\n{done.exception!r}"
     return json.loads(done.stdout)

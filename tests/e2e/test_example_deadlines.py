@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.test_examples import LEASEHOLD, Example, looking_at, pid_of
+from tests.e2e.test_examples import LEASEWORK, Example, looking_at, pid_of
 from tests.support.wait import until
 
 
@@ -33,12 +33,12 @@ class OnCall:
 
     def start(self) -> None:
         self.example.start(
-            *(*LEASEHOLD, "worker", "settlement:app", "--processes", "2"),
+            *(*LEASEWORK, "worker", "settlement:app", "--processes", "2"),
             name="workers",
             ONCALL_URL=self.url,
             PROMISED_SECONDS="4",
         )
-        count = "select count(*) from leasehold.nodes"
+        count = "select count(*) from leasework.nodes"
         until(lambda: self.example.count(count) == 2, 30, "two workers")
 
     def enqueue(self) -> None:
@@ -66,7 +66,7 @@ class OnCall:
         return page
 
     def verdicts(self) -> list[tuple[str, str]]:
-        rows = self.example.rows("select key, state from leasehold.deadlines order by state")
+        rows = self.example.rows("select key, state from leasework.deadlines order by state")
         return [(row["key"], row["state"]) for row in rows]
 
 
@@ -84,7 +84,7 @@ def test_killed_after_the_page_one_incident_is_open_and_the_repair_is_made(oncal
     verdicts = oncall.verdicts()
     assert verdicts[0] == (f"{page['key']}:1", "breached")
     assert [state for _, state in verdicts] == ["breached", "met"]
-    callbacks = "select attempt, crashes from leasehold.jobs where task_name = %s"
+    callbacks = "select attempt, crashes from leasework.jobs where task_name = %s"
     rows = oncall.example.rows(callbacks, "settlement.page_and_repair")
     assert [(row["attempt"], row["crashes"]) for row in rows] == [(2, 1)]
 
@@ -124,7 +124,7 @@ def test_the_hand_made_version_pages_twice(oncall):
     assert found and 20 < int(found[1]) <= 40
 
 
-if os.environ.get("LEASEHOLD_LONG"):
+if os.environ.get("LEASEWORK_LONG"):
 
     def test_it_runs_with_one_command(oncall):
         run = oncall.example.python("run.py", name="run")

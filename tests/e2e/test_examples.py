@@ -21,7 +21,7 @@ from tests.support.procs import ROOT, Process
 from tests.support.wait import until
 
 EXAMPLES = ROOT / "examples"
-LEASEHOLD = (sys.executable, "-m", "leasehold")
+LEASEWORK = (sys.executable, "-m", "leasework")
 RECOVER_WITHIN = 9.0
 
 
@@ -36,8 +36,8 @@ class Example:
         self.dsn = dsn
         self._procs = procs
         self.env = {
-            "LEASEHOLD_DSN": dsn,
-            "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
+            "LEASEWORK_DSN": dsn,
+            "LEASEWORK_RECOVER_WITHIN": str(RECOVER_WITHIN),
         }
 
     def start(self, *command: str, name: str, **env: str) -> Process:
@@ -81,22 +81,22 @@ def test_each_example_says_how_to_run_it(name):
 
 
 # -- fastapi_gunicorn ----------------------------------------------------------------------------
-def test_four_workers_run_a_naive_schedule_four_times_and_leaseholds_exactly_once(example):
+def test_four_workers_run_a_naive_schedule_four_times_and_leaseworks_exactly_once(example):
     profiles = example("fastapi_gunicorn")
     compared = profiles.python("compare.py", "--seconds", "6", "--json", name="compare")
     assert compared.wait(100) == 0
     report = last_json(compared)
-    naive, leasehold = report["naive"], report["leasehold"]
-    assert naive["due"] == leasehold["due"] == 6
+    naive, leasework = report["naive"], report["leasework"]
+    assert naive["due"] == leasework["due"] == 6
     assert 2 * naive["due"] <= naive["runs"] <= 4 * naive["due"]
-    assert (leasehold["runs"], leasehold["missed"]) == (6, 0)
-    assert leasehold["cost_won"] == 6 * 120 and leasehold["won_a_month"] == 30 * 120
+    assert (leasework["runs"], leasework["missed"]) == (6, 0)
+    assert leasework["cost_won"] == 6 * 120 and leasework["won_a_month"] == 30 * 120
     assert naive["won_a_month"] == round(naive["runs"] / naive["due"] * 30 * 120)
-    assert 0 < leasehold["cpu_seconds_of_the_runs"] < naive["cpu_seconds_of_the_runs"]
+    assert 0 < leasework["cpu_seconds_of_the_runs"] < naive["cpu_seconds_of_the_runs"]
     # what the example counted in its own log is what the ledger says
-    ticks = profiles.rows("select state, job_id from leasehold.ticks")
+    ticks = profiles.rows("select state, job_id from leasework.ticks")
     assert {tick["state"] for tick in ticks} == {"fired"}
-    done = profiles.rows("select id, state, attempt from leasehold.jobs")
+    done = profiles.rows("select id, state, attempt from leasework.jobs")
     assert Counter(tick["job_id"] for tick in ticks) == Counter(job["id"] for job in done)
     assert {(job["state"], job["attempt"]) for job in done} == {("completed", 1)}
 
@@ -116,10 +116,10 @@ def test_no_due_moment_is_skipped_when_the_leading_gunicorn_worker_is_killed(exa
         return [json.loads(line)["due"] for line in lines]
 
     def nodes() -> int:
-        return profiles.count("select count(*) from leasehold.nodes")
+        return profiles.count("select count(*) from leasework.nodes")
 
     until(lambda: len(dues()) >= 2 and nodes() == 4, 30, "four workers and two runs")
-    leader = profiles.rows("select holder, term from leasehold.leaders")[0]
+    leader = profiles.rows("select holder, term from leasework.leaders")[0]
     before = len(dues())
     os.kill(pid_of(leader["holder"]), signal.SIGKILL)
     until(lambda: len(dues()) >= before + 3, 30, "three runs after the kill")
@@ -128,13 +128,13 @@ def test_no_due_moment_is_skipped_when_the_leading_gunicorn_worker_is_killed(exa
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as web:
         latest = web.get("http://service/").json()
     assert len(latest) == 5 and {"due", "state", "by"} == set(latest[0])
-    term = profiles.rows("select term from leasehold.leaders")[0]["term"]
+    term = profiles.rows("select term from leasework.leaders")[0]["term"]
     assert term == leader["term"] + 1
-    ledger = profiles.rows("select fire_at, state from leasehold.ticks order by fire_at")
+    ledger = profiles.rows("select fire_at, state from leasework.ticks order by fire_at")
     assert {tick["state"] for tick in ledger} == {"fired"}
     first, last = ledger[0]["fire_at"], ledger[-1]["fire_at"]
     assert len(ledger) == (last - first).total_seconds() + 1
-    rescued = profiles.count("select count(*) from leasehold.events where kind = 'job_rescued'")
+    rescued = profiles.count("select count(*) from leasework.events where kind = 'job_rescued'")
     assert len(dues()) - len(set(dues())) <= rescued
 
 
@@ -149,7 +149,7 @@ def in_the_shop(socket: Path) -> Iterator[httpx.Client]:
         assert web.post("/orders/7").json()["job"] == job, "one receipt for each order"
         until(lambda: web.get(f"/jobs/{job}").json()["state"] == "completed", 20, "the receipt")
         assert "order 7" in web.get(f"/jobs/{job}").json()["result"]
-        assert web.get("/leasehold/now").status_code == 401
+        assert web.get("/leasework/now").status_code == 401
         yield web
 
 
@@ -162,13 +162,13 @@ def test_the_workers_of_a_flask_application_run_its_reports_and_its_receipts(exa
         name="gunicorn",
         REPORT_EVERY_SECONDS="1",
     )
-    until(lambda: shop.count("select count(*) from leasehold.nodes") == 4, 30, "four workers")
+    until(lambda: shop.count("select count(*) from leasework.nodes") == 4, 30, "four workers")
     with in_the_shop(socket) as web:
         web.post("/login", data={"name": "Ada", "password": "example"})
-        assert web.get("/leasehold/now").status_code == 200
-    until(lambda: shop.count("select count(*) from leasehold.ticks") >= 3, 20, "three reports")
+        assert web.get("/leasework/now").status_code == 200
+    until(lambda: shop.count("select count(*) from leasework.ticks") >= 3, 20, "three reports")
     leaders = shop.start(
-        *(sys.executable, "-m", "flask", "--app", "service", "leasehold", "leaders"), name="flask"
+        *(sys.executable, "-m", "flask", "--app", "service", "leasework", "leaders"), name="flask"
     )
     assert leaders.wait(60) == 0 and "shop" in leaders.output
 
@@ -185,11 +185,11 @@ def test_the_workers_of_an_asgi_application_run_its_reports_and_its_receipts(
         name="uvicorn",
         REPORT_EVERY_SECONDS="1",
     )
-    until(lambda: shop.count("select count(*) from leasehold.nodes") == 2, 30, "two workers")
+    until(lambda: shop.count("select count(*) from leasework.nodes") == 2, 30, "two workers")
     with in_the_shop(socket) as web:
         login = ("Ada", "an example password: set your own")
-        assert web.get("/leasehold/now", auth=login).status_code == 200
-    until(lambda: shop.count("select count(*) from leasehold.ticks") >= 3, 20, "three reports")
+        assert web.get("/leasework/now", auth=login).status_code == 200
+    until(lambda: shop.count("select count(*) from leasework.ticks") >= 3, 20, "three reports")
 
 
 # -- content_engine ------------------------------------------------------------------------------
@@ -208,9 +208,9 @@ class Engine:
 
     def service(self, release: str) -> Process:
         return self.example.start(
-            *(*LEASEHOLD, "worker", "engine:app", "--processes", "2"),
+            *(*LEASEWORK, "worker", "engine:app", "--processes", "2"),
             name=release,
-            LEASEHOLD_RELEASE=release,
+            LEASEWORK_RELEASE=release,
             ENGINE_API=self.url,
             ENGINE_HOUR_SECONDS="0.25",
         )
@@ -229,7 +229,7 @@ class Engine:
         return not self.rows("select id from example_post where published_at is null")
 
     def releases_at_work(self) -> set[str]:
-        return {row["release"] for row in self.rows("select release from leasehold.nodes")}
+        return {row["release"] for row in self.rows("select release from leasework.nodes")}
 
     def sweeps(self) -> list[int]:
         counts = self.rows(
@@ -258,9 +258,9 @@ def test_blue_and_green_at_once_drain_the_backlog_and_publish_each_post_once(eng
     # three a sweep are more than the API takes in a second: some were refused, and came later
     assert engine.journal["refused"] > 0
     # ... which took nothing from their attempts
-    jobs = engine.rows("select state, attempt from leasehold.jobs where completed_at is not null")
+    jobs = engine.rows("select state, attempt from leasework.jobs where completed_at is not null")
     assert {(job["state"], job["attempt"]) for job in jobs} == {("completed", 1)}
-    ticks = engine.rows("select schedule, fire_at, state from leasehold.ticks")
+    ticks = engine.rows("select schedule, fire_at, state from leasework.ticks")
     assert {tick["state"] for tick in ticks} == {"fired"}
 
 
@@ -290,7 +290,7 @@ def test_the_other_jobs_of_the_content_engine_run_beside_it(engine):
 
     def results() -> dict[str, Any]:
         done = engine.rows(
-            "select task_name, result from leasehold.jobs "
+            "select task_name, result from leasework.jobs "
             "where state = 'completed' and schedule is not null order by completed_at"
         )
         return {row["task_name"]: row["result"] for row in done}
@@ -298,7 +298,7 @@ def test_the_other_jobs_of_the_content_engine_run_beside_it(engine):
     until(lambda: wanted <= set(results()), 40, "a run of each", every=0.1)
     assert results()["engine.model_health_check"] == {"writer": True, "critic": True}
     assert results()["engine.profile_analysis"] == {"mean_likes": pytest.approx(61.7, abs=50)}
-    known = {row["task_name"] for row in engine.rows("select task_name from leasehold.schedules")}
+    known = {row["task_name"] for row in engine.rows("select task_name from leasework.schedules")}
     assert known == wanted | {"engine.sweep", "engine.weekly_report"}
 
 
@@ -318,17 +318,17 @@ def test_the_content_engine_runs_with_one_command(example):
 def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_discarded(example):
     queue = example("job_queue")
     queue.start(
-        *LEASEHOLD, "worker", "tasks:app", "--processes", "3", name="workers", PAGE_SECONDS="0.5"
+        *LEASEWORK, "worker", "tasks:app", "--processes", "3", name="workers", PAGE_SECONDS="0.5"
     )
-    until(lambda: queue.count("select count(*) from leasehold.nodes") == 3, 30, "three workers")
-    workers = {row["worker_id"] for row in queue.rows("select worker_id from leasehold.nodes")}
+    until(lambda: queue.count("select count(*) from leasework.nodes") == 3, 30, "three workers")
+    workers = {row["worker_id"] for row in queue.rows("select worker_id from leasework.nodes")}
     amounts = ("--emails", "600", "--reports", "3", "--payments", "9", "--failing", "2")
     produce = queue.python("produce.py", *amounts, "--wait", name="produce")
 
     # one of them is killed while it works at a report
     report = until(
         lambda: queue.rows(
-            "select id, worker_id, progress_note from leasehold.jobs "
+            "select id, worker_id, progress_note from leasework.jobs "
             "where task_name = 'tasks.generate_report' and state = 'running' "
             "and progress between 0.1 and 0.4"
         ),
@@ -339,7 +339,7 @@ def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_disc
     os.kill(pid_of(report["worker_id"]), signal.SIGKILL)
 
     assert produce.wait(60) == 0
-    jobs = queue.rows("select * from leasehold.jobs")
+    jobs = queue.rows("select * from leasework.jobs")
     assert Counter((job["task_name"], job["state"]) for job in jobs) == {
         ("tasks.send_email", "completed"): 600,
         ("tasks.generate_report", "completed"): 3,
@@ -357,11 +357,11 @@ def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_disc
         else:
             assert job["attempt"] == 1 + job["crashes"]
 
-    listed = queue.start(*LEASEHOLD, "jobs", "--state", "discarded", "--json", name="jobs")
+    listed = queue.start(*LEASEWORK, "jobs", "--state", "discarded", "--json", name="jobs")
     assert listed.wait(60) == 0
     failed = {str(job["id"]) for job in jobs if job["state"] == "discarded"}
     assert {job["id"] for job in json.loads(listed.output)} == failed
-    status = queue.start(*LEASEHOLD, "status", "--json", name="status")
+    status = queue.start(*LEASEWORK, "status", "--json", name="status")
     assert status.wait(60) == 1, "the discarded payments are a problem"
     kinds = {problem["kind"] for problem in json.loads(status.output)["problems"]}
     assert "jobs_discarded" in kinds and kinds <= {"jobs_discarded", "jobs_failing", "node_died"}

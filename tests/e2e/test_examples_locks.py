@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.config import Timings, wait_seconds
+from leasework.config import Timings, wait_seconds
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
 
@@ -21,7 +21,7 @@ SYNC = str(ROOT / "examples" / "third_party_sync" / "sync.py")
 def sync(dsn: str, migrated: str, procs: Processes, tmp_path: Path) -> Callable[..., Process]:
 
     def start(**env: str) -> Process:
-        base = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "SYNC_SECONDS": "0.5"}
+        base = {"LEASEWORK_DSN": dsn, "LEASEWORK_RECOVER_WITHIN": "9", "SYNC_SECONDS": "0.5"}
         return procs.run(
             [sys.executable, SYNC],
             name="sync",

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App, errors
-from leasehold.model.job import JobRequest
+from leasework import App, errors
+from leasework.model.job import JobRequest
 from tests.e2e.fault_apps.scene import (
     RECOVER_WITHIN,
     SLACK,
@@ -31,7 +31,7 @@ from tests.support.wait import until
 __all__ = ["batch"]
 pytestmark = pytest.mark.timeout(240)
 
-CHAOS_SECONDS = 20.0 if os.environ.get("LEASEHOLD_LONG") == "1" else 10.0
+CHAOS_SECONDS = 20.0 if os.environ.get("LEASEWORK_LONG") == "1" else 10.0
 ENOUGH = 50
 OTHERS = """
     select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -105,7 +105,7 @@ def test_connections_that_break_all_the_time_and_a_crash_lose_nothing(scene: Sce
     )
     assert broken > 20 and len(acknowledged) > ENOUGH, "too tame to show anything"
     assert all(worker.running for worker in workers)
-    unfinished = scene.one("select count(*) from leasehold.job where schedule is null")
+    unfinished = scene.one("select count(*) from leasework.job where schedule is null")
     assert unfinished == 0, "what was not acknowledged runs as well, or is not there"
     assert len({run["job"] for run in runs if run["task"] == "quick"}) >= len(acknowledged)
     once = {run["job"] for run in runs} - {run["job"] for run in again}
@@ -146,7 +146,7 @@ def test_when_the_database_stands_still_every_node_fences_itself_and_nothing_ove
     scene.check_overlaps()
     assert all(len(scene.history("end", job=job)) == 1 for job in jobs)
     assert scene.check_ticks() > 1.5 * T
-    crashes = scene.one("select min(crashes) from leasehold.job_done where task_name = 'nap'")
+    crashes = scene.one("select min(crashes) from leasework.job_done where task_name = 'nap'")
     assert crashes >= 1, "a lease that is lost counts like a death"
 
 
@@ -159,8 +159,8 @@ def test_rows_deleted_by_hand_are_made_again_and_told(scene: Scene) -> None:
     until(lambda: scene.history("start", task="nap", pid=victim.pid), 10, "jobs on both")
     [old] = scene.node_ids(victim)
     with psycopg.connect(scene.dsn) as connection:  # in one transaction: nobody rescues between
-        connection.execute("delete from leasehold.node where id = %s", [old])
-        rows = connection.execute("select id from leasehold.job where node = %s", [old])
+        connection.execute("delete from leasework.node where id = %s", [old])
+        rows = connection.execute("select id from leasework.job where node = %s", [old])
         held = {str(job) for (job,) in rows}
     deleted_at = boot_now()
     scene.wait_event("node_fenced", pid=victim.pid, why="refused")
@@ -178,14 +178,14 @@ def test_rows_deleted_by_hand_are_made_again_and_told(scene: Scene) -> None:
     assert cut_off and cut_off <= rescued <= held
 
     for table in ("leader", "fence"):
-        term = scene.one("select max(token) from leasehold.term")
+        term = scene.one("select max(token) from leasework.term")
         remade = len(scene.events("lease_remade"))
-        scene.sql(f"delete from leasehold.{table}")
+        scene.sql(f"delete from leasework.{table}")
         gone_at = boot_now()
         until(lambda remade=remade: len(scene.events("lease_remade")) > remade, 10, table)
         moment = until(
             lambda term=term: scene.sql(
-                "select 1 from leasehold.leaders where holder is not null and term >= %s"
+                "select 1 from leasework.leaders where holder is not null and term >= %s"
                 " and fence = term", term
             ), 10, "a leader with its fence",
         )  # fmt: skip
@@ -194,6 +194,6 @@ def test_rows_deleted_by_hand_are_made_again_and_told(scene: Scene) -> None:
     count = len(scene.history("tick"))
     until(lambda: len(scene.history("tick")) > count + 2, 15, "ticks to go on")
     scene.check_ticks()
-    tokens: list[Any] = scene.sql("select token from leasehold.term order by acquired_at")
+    tokens: list[Any] = scene.sql("select token from leasework.term order by acquired_at")
     assert tokens == sorted(set(tokens)), "no token came back"
     assert all(worker.running for worker in workers)

@@ -46,7 +46,7 @@ def test_a_leader_killed_in_mid_job_loses_none_and_only_its_own_run_again(scene:
 
 def held_by(scene: Scene, pid: int) -> set[str]:
     rows = scene.sql(
-        "select j.id from leasehold.job j join leasehold.node n on n.id = j.node where n.pid = %s",
+        "select j.id from leasework.job j join leasework.node n on n.id = j.node where n.pid = %s",
         pid,
     )
     return {str(job) for (job,) in rows}

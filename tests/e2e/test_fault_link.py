@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from leasehold import App
-from leasehold.model.job import JobRequest
+from leasework import App
+from leasework.model.job import JobRequest
 from tests.e2e.fault_apps.proxy import Proxy
 from tests.e2e.fault_apps.scene import (
     RECOVER_WITHIN,
@@ -25,13 +25,13 @@ from tests.support.wait import until
 __all__ = ["batch"]
 pytestmark = pytest.mark.timeout(200)
 
-CLAIM = "from leasehold.claim("
-ACK = "insert into leasehold.job_done ("
-ENQUEUE = "leasehold.enqueue"
-COPY = "copy leasehold.job ("
-REGISTER = "insert into leasehold.node ("
-ACQUIRE = "update leasehold.leader l\n    set node ="
-FIRE = "insert into leasehold.tick ("
+CLAIM = "from leasework.claim("
+ACK = "insert into leasework.job_done ("
+ENQUEUE = "leasework.enqueue"
+COPY = "copy leasework.job ("
+REGISTER = "insert into leasework.node ("
+ACQUIRE = "update leasework.leader l\n    set node ="
+FIRE = "insert into leasework.tick ("
 
 
 @on_every_loop
@@ -66,7 +66,7 @@ def test_a_hundred_enqueues_whose_answers_are_lost_are_a_hundred_jobs(scene: Sce
         acknowledged = asyncio.run(enqueue(link))
     print(f"{loss.lost} + {loss_of_copies.lost} answers lost")
     assert loss.lost >= 20 and loss_of_copies.lost >= 2
-    rows = [str(job) for (job,) in scene.sql("select id from leasehold.job")]
+    rows = [str(job) for (job,) in scene.sql("select id from leasework.job")]
     assert len(rows) == 400
     assert set(rows) == set(acknowledged)
 
@@ -98,7 +98,7 @@ def test_a_process_whose_first_answers_are_lost_joins_and_leads_all_the_same(sce
         # a row that names us while we hold no term is ours to take: there is nobody to wait for
         assert boot_now() - started_at <= RECOVER_WITHIN + SLACK
         assert (registering.lost, acquiring.lost) == (2, 2)
-        assert scene.one("select term from leasehold.leaders") == 3, "a new token each time"
+        assert scene.one("select term from leasework.leaders") == 3, "a new token each time"
         until(lambda: firing.lost == 3, 20, "ticks without an answer")
         count = len(scene.history("tick"))
         until(lambda: len(scene.history("tick")) > count + 2, 15, "ticks to go on")

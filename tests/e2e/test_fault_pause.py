@@ -105,7 +105,7 @@ def rows_of(scene: Scene, runs: list[dict[str, Any]]) -> list[Any]:
     ids = [run["job"] for run in runs]
     columns = "id, claim_token, attempt"
     return scene.sql(
-        f"select {columns} from leasehold.jobs where id = any (%s::uuid[]) order by id", ids
+        f"select {columns} from leasework.jobs where id = any (%s::uuid[]) order by id", ids
     )
 
 
@@ -118,7 +118,7 @@ def test_a_stopped_leader_is_followed_by_one_term_and_its_old_one_writes_nothing
     other = next(w for w in workers if w is not leader)
     scene.wait_history("tick", count=2)
     old = scene.node_ids(leader)
-    term = scene.one("select term from leasehold.leaders")
+    term = scene.one("select term from leasework.leaders")
     leader.stop()
     stopped_at = boot_now()
     scene.wait_for_leader(other)
@@ -128,14 +128,14 @@ def test_a_stopped_leader_is_followed_by_one_term_and_its_old_one_writes_nothing
     scene.wait_until_clock(stopped_at + PAUSE)
     leader.resume()
     check_came_back(scene, leader, old)
-    assert scene.one("select term from leasehold.leaders") == term + 1
+    assert scene.one("select term from leasework.leaders") == term + 1
     assert scene.leader() == other.pid
     scene.wait_event("lease_lost", pid=leader.pid, term=term)
 
     # what the old term would have written, had it been stopped between its look and its act
     assert not scene.sql(OLD_TICK, term)
     assert scene.sql(OLD_TICK, term + 1), "the same is written under the new one"
-    scene.sql("delete from leasehold.tick where schedule = 'by hand'")
+    scene.sql("delete from leasework.tick where schedule = 'by hand'")
     count = len(scene.history("tick"))
     until(lambda: len(scene.history("tick")) > count + 1, 10, "ticks to go on")
     assert scene.check_ticks() >= PAUSE
@@ -143,9 +143,9 @@ def test_a_stopped_leader_is_followed_by_one_term_and_its_old_one_writes_nothing
 
 OLD_TICK = """
     with f as materialized (
-        select 1 from leasehold.fence where name = 'default' and token = %s for share
+        select 1 from leasework.fence where name = 'default' and token = %s for share
     )
-    insert into leasehold.tick (app, schedule, fire_at, state)
+    insert into leasework.tick (app, schedule, fire_at, state)
     select 'default', 'by hand', now(), 'test' from f returning 1
 """
 

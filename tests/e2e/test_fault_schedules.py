@@ -14,24 +14,24 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
+from leasework import App
 from tests.e2e.fault_apps.scene import Scene, batch, together
 from tests.support.procs import Process
 from tests.support.wait import until
 
 __all__ = ["batch"]
 pytestmark = pytest.mark.timeout(1800)
-LONG = os.environ.get("LEASEHOLD_LONG") == "1"
+LONG = os.environ.get("LEASEWORK_LONG") == "1"
 SCHEDULES, SECONDS = (10_000, 20) if LONG else (120, 1)
 STEP = timedelta(seconds=SECONDS)
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 TICKS = """
 select schedule, fire_at, state, job_id, decided_at, pg_xact_commit_timestamp(xmin)
-from leasehold.tick order by schedule, fire_at
+from leasework.tick order by schedule, fire_at
 """
 JOBS = """
-select id, schedule, tick_at from leasehold.job union all
-select id, schedule, tick_at from leasehold.job_done
+select id, schedule, tick_at from leasework.job union all
+select id, schedule, tick_at from leasework.job_done
 """
 
 
@@ -119,7 +119,7 @@ class Story:
 
     def decided(self, after: datetime) -> datetime:
         """All moments before the result are decided; it is later than ``after``."""
-        query = "select min(next_at) from leasehold.schedule"
+        query = "select min(next_at) from leasework.schedule"
         return until(
             lambda: least if (least := self.scene.one(query)) > after else None, 300, "ticks"
         )

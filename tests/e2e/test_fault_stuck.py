@@ -74,9 +74,9 @@ def test_jobs_that_wait_behind_a_blocked_loop_run_elsewhere(scene: Scene) -> Non
     [stuck] = scene.enqueue("block", seconds=LONG + 30)
     waiting = scene.enqueue("nap", 20, seconds=0.01)
     worker = scene.worker("worker")
-    given_back = "select count(*) from leasehold.job where not fresh and node is null"
+    given_back = "select count(*) from leasework.job where not fresh and node is null"
     until(lambda: scene.one(given_back) > 15, LONG, "the jobs that have not started to go back")
-    says = "select (info ->> 'loop_stuck')::float from leasehold.nodes"
+    says = "select (info ->> 'loop_stuck')::float from leasework.nodes"
     until(lambda: scene.one(says), 10, "its report")
     scene.worker("spare")
     scene.wait_done(waiting, 20)
@@ -125,7 +125,7 @@ def test_a_thread_that_hangs_is_taken_away_by_token_and_its_late_result_changes_
     [job] = scene.enqueue("thread", seconds=20, options=options)
     first, *_ = scene.wait_history("start", job=job)
     scene.wait_event("job_overdue", job=job)
-    named = until(lambda: scene.one("select info -> 'overdue' from leasehold.nodes"), 10, "a name")
+    named = until(lambda: scene.one("select info -> 'overdue' from leasework.nodes"), 10, "a name")
     assert named[0]["id"] == job
     scene.wait_event("job_requeued", job=job)
     second = scene.wait_history("start", job=job, count=2)[1]
@@ -135,7 +135,7 @@ def test_a_thread_that_hangs_is_taken_away_by_token_and_its_late_result_changes_
     assert not scene.history("end", token=first["token"]), "the first run hangs on"
     scene.wait_history("end", token=first["token"], timeout=40)
     scene.wait_refused(first)
-    record = scene.sql("select claim_token, state from leasehold.jobs where id = %s", job)
+    record = scene.sql("select claim_token, state from leasework.jobs where id = %s", job)
     assert record == [(second["token"], "completed")]
     assert worker.running and not scene.events("node_fenced")
 
@@ -152,13 +152,13 @@ def test_a_job_that_blocks_its_loop_is_taken_away_and_runs_elsewhere(scene: Scen
     scene.wait_done([job], 10)
     scene.wait_history("end", token=first["token"], timeout=20)
     scene.wait_refused(first)
-    assert scene.one("select claim_token from leasehold.jobs where id = %s", job) == second["token"]
+    assert scene.one("select claim_token from leasework.jobs where id = %s", job) == second["token"]
     assert all(w.running for w in workers)
 
 
 BLOCKED = """
     select count(*) from pg_stat_activity where datname = current_database()
-    and application_name like 'leasehold %' and wait_event_type = 'Lock'
+    and application_name like 'leasework %' and wait_event_type = 'Lock'
 """
 
 
@@ -170,7 +170,7 @@ def test_enqueues_that_wait_for_a_users_transaction_delay_neither_recovery_nor_t
     leader = scene.wait_for_leader(*workers)
     victim = next(w for w in workers if w is not leader)
     with psycopg.connect(scene.dsn) as user:
-        user.execute('select leasehold.enqueue(\'{"task": "quick", "unique": "one"}\')')
+        user.execute('select leasework.enqueue(\'{"task": "quick", "unique": "one"}\')')
         waiting = scene.enqueue("enqueue_one", 6, key="one", options={"queue": leader.name})
         until(lambda: scene.one(BLOCKED), 20, "enqueues that wait")
         naps = []

@@ -1,4 +1,4 @@
-"""The Flask extension: configuration, ``flask leasehold …``, enqueues and the dashboard."""
+"""The Flask extension: configuration, ``flask leasework …``, enqueues and the dashboard."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from flask import Flask, current_app, session
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from leasehold import App, CallNext, Context
-from leasehold.errors import ConfigError
-from leasehold.integrations.flask import Leasehold
-from leasehold.testing.databases import connected_to
-from leasehold.testing.sync import drain
-from leasehold.web.login import Sessions
+from leasework import App, CallNext, Context
+from leasework.errors import ConfigError
+from leasework.integrations.flask import Leasework
+from leasework.testing.databases import connected_to
+from leasework.testing.sync import drain
+from leasework.web.login import Sessions
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
 FACTORY = """
 import os
 from flask import Flask, current_app, g
-from leasehold import App
-from leasehold.integrations.flask import Leasehold
+from leasework import App
+from leasework.integrations.flask import Leasework
 
 app = App()
-leasehold = Leasehold(app=app)
+leasework = Leasework(app=app)
 
 @app.every(seconds=1)
 def tick() -> list[object]:
@@ -44,9 +44,9 @@ def tick() -> list[object]:
 def create_app():
     web = Flask(__name__)
     web.config.from_mapping(
-        LEASEHOLD_DSN=os.environ["DSN"], LEASEHOLD_SCHEMA="hold", LEASEHOLD_PIN_SECONDS=90
+        LEASEWORK_DSN=os.environ["DSN"], LEASEWORK_SCHEMA="hold", LEASEWORK_PIN_SECONDS=90
     )
-    leasehold.init_app(web)
+    leasework.init_app(web)
     return web
 """
 
@@ -63,67 +63,67 @@ def app(dsn: str) -> Iterator[App]:
 def test_the_configuration_of_flask_wins_over_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("LEASEHOLD_DSN", "postgresql:///of_the_environment")
+    monkeypatch.setenv("LEASEWORK_DSN", "postgresql:///of_the_environment")
     web = Flask(__name__)
-    web.config["LEASEHOLD_DSN"] = "postgresql:///of_flask"
-    leasehold = Leasehold(web)
-    assert leasehold.app.settings.dsn == "postgresql:///of_flask"
-    assert web.extensions["leasehold"] is leasehold
-    assert Leasehold(Flask(__name__)).app.settings.dsn == "postgresql:///of_the_environment"
+    web.config["LEASEWORK_DSN"] = "postgresql:///of_flask"
+    leasework = Leasework(web)
+    assert leasework.app.settings.dsn == "postgresql:///of_flask"
+    assert web.extensions["leasework"] is leasework
+    assert Leasework(Flask(__name__)).app.settings.dsn == "postgresql:///of_the_environment"
 
 
 def test_a_key_that_is_none_leaves_the_app_as_it_is() -> None:
     """As ``os.environ.get`` returns for a variable that is not set."""
     web = Flask(__name__)
-    web.config["LEASEHOLD_DSN"] = None
-    assert Leasehold(web, App("postgresql:///of_the_app")).app.settings.dsn.endswith("of_the_app")
+    web.config["LEASEWORK_DSN"] = None
+    assert Leasework(web, App("postgresql:///of_the_app")).app.settings.dsn.endswith("of_the_app")
 
 
 def test_an_app_has_one_extension() -> None:
     """Otherwise each job would run in the contexts of all applications that a factory has made."""
     app = App("postgresql:///shop")
-    Leasehold(Flask(__name__), app)
+    Leasework(Flask(__name__), app)
     with pytest.raises(ConfigError, match=r"once in the module, and call init_app\(\)"):
-        Leasehold(Flask(__name__), app)
+        Leasework(Flask(__name__), app)
 
 
 def test_an_unknown_key_of_the_configuration_is_refused() -> None:
     web = Flask(__name__)
-    web.config["LEASEHOLD_" + "SHEMA"] = "jobs"
+    web.config["LEASEWORK_" + "SHEMA"] = "jobs"
     with pytest.raises(ConfigError, match=r"shema.*schema"):
-        Leasehold(web)
+        Leasework(web)
 
 
 def test_a_factory_leaves_the_database_of_a_test_alone() -> None:
     app = App("postgresql:///development")
-    leasehold = Leasehold(app=app)
+    leasework = Leasework(app=app)
     web = Flask(__name__)
-    web.config.from_mapping(LEASEHOLD_DSN="postgresql:///production", LEASEHOLD_NAME="shop")
+    web.config.from_mapping(LEASEWORK_DSN="postgresql:///production", LEASEWORK_NAME="shop")
     with connected_to(app, "postgresql:///of_the_test"):
-        leasehold.init_app(web)
+        leasework.init_app(web)
         assert (app.settings.dsn, app.settings.name) == ("postgresql:///of_the_test", "shop")
-    leasehold.init_app(web)
+    leasework.init_app(web)
     assert app.settings.dsn == "postgresql:///production"
 
 
 def test_a_factory_may_be_called_again_while_the_app_is_in_use(app: App) -> None:
     """As the tests of an application do."""
-    leasehold = Leasehold(app=app)
+    leasework = Leasework(app=app)
     for _ in range(2):
         web = Flask(__name__)
-        web.config["LEASEHOLD_NAME"] = "shop"
-        leasehold.init_app(web)
+        web.config["LEASEWORK_NAME"] = "shop"
+        leasework.init_app(web)
         assert app.sync.jobs() == [] and app.settings.name == "shop"
 
 
 def test_a_factory_configures_the_app_for_each_test() -> None:
     app = App("postgresql:///development")
-    leasehold = Leasehold(app=app)
+    leasework = Leasework(app=app)
     for _ in range(2):
         with connected_to(app, "postgresql:///of_the_test"):
             web = Flask(__name__)
-            web.config["LEASEHOLD_PAYLOAD_LIMIT"] = 5000
-            leasehold.init_app(web)
+            web.config["LEASEWORK_PAYLOAD_LIMIT"] = 5000
+            leasework.init_app(web)
             assert app.settings.payload_limit == 5000
 
 
@@ -136,7 +136,7 @@ def test_the_teardown_of_a_plain_handler_runs_in_its_thread(app: App) -> None:
     def before() -> list[object]:
         return [threading.get_ident(), current_app.name]
 
-    Leasehold(web, app)
+    Leasework(web, app)
     web.teardown_appcontext(lambda error: torn_down.append(threading.get_ident()))
     after = app.task(name="after")(before.function.function)
     app.sync.enqueue_many([before.job(), after.job()])
@@ -157,7 +157,7 @@ def test_a_view_enqueues_in_the_transaction_of_its_session(app: App, dsn: str) -
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn))
     db = scoped_session(sessionmaker(engine))
     web = Flask(__name__)
-    Leasehold(web, app)
+    Leasework(web, app)
 
     @app.task
     def send(order: int) -> None: ...
@@ -180,9 +180,9 @@ def test_a_view_enqueues_in_the_transaction_of_its_session(app: App, dsn: str) -
 def test_the_dashboard_is_behind_the_login_of_the_site(app: App, dsn: str) -> None:
     web = Flask(__name__)
     web.secret_key = "a test's"
-    leasehold = Leasehold(web, app)
+    leasework = Leasework(web, app)
     web.register_blueprint(
-        leasehold.dashboard(who=lambda: session.get("admin")), url_prefix="/ops/jobs"
+        leasework.dashboard(who=lambda: session.get("admin")), url_prefix="/ops/jobs"
     )
 
     @web.post("/login/<name>")
@@ -210,30 +210,30 @@ def test_the_dashboard_is_behind_the_login_of_the_site(app: App, dsn: str) -> No
     form = {"form_token": token[1], "act": "cancel"}
     assert client.post(f"{address}/act", data=form).status_code == 303
     with psycopg.connect(dsn) as connection:
-        query = "select fields ->> 'who', fields ->> 'act' from leasehold.events"
+        query = "select fields ->> 'who', fields ->> 'act' from leasework.events"
         assert connection.execute(query).fetchall() == [("Ada", "cancel")]
 
 
 def test_a_dashboard_made_before_the_configuration_uses_its_secret(app: App) -> None:
     """Without a database the secret would be empty, and everybody could sign a session."""
-    leasehold = Leasehold(app=App())
-    blueprint = leasehold.dashboard(who=lambda: "Ada")
+    leasework = Leasework(app=App())
+    blueprint = leasework.dashboard(who=lambda: "Ada")
     web = Flask(__name__)
-    web.config["LEASEHOLD_DSN"] = app.settings.dsn
-    leasehold.init_app(web)
-    web.register_blueprint(blueprint, url_prefix="/leasehold")
-    page = web.test_client().get("/leasehold/now")
-    cookie = re.search(r"leasehold_session=([^;]+)", page.headers["set-cookie"])
+    web.config["LEASEWORK_DSN"] = app.settings.dsn
+    leasework.init_app(web)
+    web.register_blueprint(blueprint, url_prefix="/leasework")
+    page = web.test_client().get("/leasework/now")
+    cookie = re.search(r"leasework_session=([^;]+)", page.headers["set-cookie"])
     assert cookie
     assert Sessions(app.env, app.settings.dsn).unpack(cookie[1])
     assert not Sessions(app.env, "").unpack(cookie[1])
 
 
-# -- flask leasehold … -----------------------------------------------------------------------------
+# -- flask leasework … -----------------------------------------------------------------------------
 def flask(procs: Processes, dsn: str, *arguments: str, target: str = "service") -> Process:
-    """``flask leasehold …`` of the application above, in its folder."""
+    """``flask leasework …`` of the application above, in its folder."""
     Path(procs.folder / "service.py").write_text(FACTORY)
-    command = [sys.executable, "-m", "flask", "--app", target, "leasehold", *arguments]
+    command = [sys.executable, "-m", "flask", "--app", target, "leasework", *arguments]
     return procs.run(command, name="-".join(["flask", *arguments[:2]]), env={"DSN": dsn})
 
 
@@ -248,7 +248,7 @@ def test_the_command_uses_the_database_of_the_flask_application(procs: Processes
     assert wrong.wait(30) == 2 and "jobs" in wrong.output
     locked = flask(procs, dsn, "lock", "nightly", "--", "echo", "its own", "--fail")
     assert locked.wait(30) == 0 and "its own --fail" in locked.output
-    told = flask(procs, dsn, "lock", "nightly", "--", "printenv", "LEASEHOLD_PIN_SECONDS")
+    told = flask(procs, dsn, "lock", "nightly", "--", "printenv", "LEASEWORK_PIN_SECONDS")
     assert told.wait(30) == 0 and told.output.splitlines()[-1] == "90.0"
     assert "schedules" in until(lambda: _help(procs, dsn), 30)
 
@@ -260,14 +260,14 @@ def test_the_command_starts_the_embedded_server_that_the_application_named(
     home = Path(tempfile.mkdtemp(prefix="lh-home-"))
     home.chmod(0o711)
     Path(procs.folder / "shop.py").write_text(
-        "from flask import Flask\nfrom leasehold import App\n"
-        "from leasehold.integrations.flask import Leasehold\n"
+        "from flask import Flask\nfrom leasework import App\n"
+        "from leasework.integrations.flask import Leasework\n"
         "app = App()\nweb = Flask(__name__)\nweb.config['DATABASE'] = app.sync.dsn()\n"
-        "app.sync.close()\nLeasehold(web, app)\n"
+        "app.sync.close()\nLeasework(web, app)\n"
     )
-    env = {"LEASEHOLD_HOME": str(home), "LEASEHOLD_DSN": "embedded"}
+    env = {"LEASEWORK_HOME": str(home), "LEASEWORK_DSN": "embedded"}
     try:
-        command = [sys.executable, "-m", "flask", "--app", "shop:web", "leasehold", "jobs"]
+        command = [sys.executable, "-m", "flask", "--app", "shop:web", "leasework", "jobs"]
         shown = procs.run(command, name="jobs", env=env)
         assert shown.wait(60) == 0, shown.output
         assert "No jobs." in shown.output
@@ -302,25 +302,25 @@ def test_an_application_without_the_extension_is_told_what_to_do(
     procs: Processes, dsn: str
 ) -> None:
     Path(procs.folder / "plain.py").write_text(
-        "from flask import Flask\nfrom leasehold.integrations.flask import _command\n"
+        "from flask import Flask\nfrom leasework.integrations.flask import _command\n"
         "web = Flask(__name__)\nweb.cli.add_command(_command)\n"
     )
     process = flask(procs, dsn, "status", target="plain:web")
-    assert process.wait(30) == 1 and "Leasehold(flask_app, app)" in process.output
+    assert process.wait(30) == 1 and "Leasework(flask_app, app)" in process.output
 
 
 # -- gunicorn --reload -----------------------------------------------------------------------------
 RELOADED = """
 from flask import Flask
-from leasehold import App
-from leasehold.integrations.flask import Leasehold
+from leasework import App
+from leasework.integrations.flask import Leasework
 
 app = App()
 web = Flask(__name__)
-leasehold = Leasehold(web, app)
+leasework = Leasework(web, app)
 """
 CONFIG = """
-from leasehold.integrations.gunicorn import node
+from leasework.integrations.gunicorn import node
 
 reload = True
 post_worker_init, worker_exit = node("reloaded:app")
@@ -334,10 +334,10 @@ def test_a_syntax_error_does_not_end_a_server_that_reloads(dsn: str, app: App, p
     server = procs.start(
         *("-m", "gunicorn", "-c", "conf.py", "reloaded:web", "--bind", "unix:web.sock"),
         name="gunicorn",
-        env={"LEASEHOLD_DSN": dsn},
+        env={"LEASEWORK_DSN": dsn},
     )
     with psycopg.connect(dsn, autocommit=True) as sql:
-        nodes = "select count(*) from leasehold.node"
+        nodes = "select count(*) from leasework.node"
         until(lambda: sql.execute(nodes).fetchone() == (1,), 60, "its node")
         module.write_text(f"{RELOADED}\nthis is no Python\n")
         server.wait_for("no node in this worker", 60)

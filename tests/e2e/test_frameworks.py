@@ -79,7 +79,7 @@ def test_gunicorn_goes_on_when_a_new_worker_cannot_reach_the_database(
     procs: Processes, database: Database
 ) -> None:
     with Relay(database.dsn) as link:
-        env = {"LEASEHOLD_CALL_TIMEOUT": "0.5"}
+        env = {"LEASEWORK_CALL_TIMEOUT": "0.5"}
         web = Service(procs, link.dsn, "default", "", env, SHAPES["flask"][0])
         web.gunicorn(2, hooks=GUNICORN)
         database.wait_for_nodes(2)

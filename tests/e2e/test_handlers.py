@@ -52,7 +52,7 @@ def stops_cleanly(worker: Process) -> None:
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 POISONED = """
 import asyncio, os, pathlib, signal, sys
-from leasehold import App, Backoff
+from leasework import App, Backoff
 
 if os.environ["LOOP"] == "uvloop":
     import uvloop
@@ -245,7 +245,7 @@ def test_the_child_of_a_fork_ends_and_its_parent_goes_on(opened: Open, loop: str
     neighbours = Neighbours(shop)
     jobs = [shop.enqueue(task, payload={"how": how}) for task, how in FORKS]
     assert ended(shop, jobs) == ["completed"] * len(jobs)
-    results = shop.sql("select distinct result from leasehold.jobs where task_name like 'forks%%'")
+    results = shop.sql("select distinct result from leasework.jobs where task_name like 'forks%%'")
     assert results == [("parent",)]
     assert len(neighbours.noted("child")) == 7
     neighbours.end(worker.pid)
@@ -255,7 +255,7 @@ def test_the_child_of_a_fork_ends_and_its_parent_goes_on(opened: Open, loop: str
 
 CHOKED = """
 import resource
-from leasehold import App
+from leasework import App
 
 app = App(name="shop")
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -279,13 +279,13 @@ def test_a_job_goes_back_uncounted_while_its_worker_can_start_no_process(opened:
     worker = shop.worker()
     ended(shop, [shop.enqueue("choke")])
     jobs = [shop.enqueue("child") for _ in range(3)]
-    went_back = "select count(distinct job_id) from leasehold.attempt where outcome = 'no_process'"
+    went_back = "select count(distinct job_id) from leasework.attempt where outcome = 'no_process'"
     until(lambda: shop.sql(went_back) == [(3,)], 60, "all jobs went back")
     until(lambda: "cannot start" in said(shop, "status"), 60, "the problem in status")
     assert "no child process could be started" in said(shop, "jobs", "show", jobs[0])
     ended(shop, [shop.enqueue("free")])
     assert ended(shop, jobs) == ["completed"] * 3
-    assert shop.sql("select distinct attempt from leasehold.jobs where task_name = 'child'") == [
+    assert shop.sql("select distinct attempt from leasework.jobs where task_name = 'child'") == [
         (1,)
     ]
     assert shop.kinds().count("process_not_started") == 1
@@ -294,14 +294,14 @@ def test_a_job_goes_back_uncounted_while_its_worker_can_start_no_process(opened:
 
 
 def said(shop: Shop, *command: str) -> str:
-    process = shop.leasehold(*command)
+    process = shop.leasework(*command)
     process.wait(60)
     return process.output
 
 
 THREADS = """
 import pathlib, threading, time
-from leasehold import App, Cancel
+from leasework import App, Cancel
 
 app = App(name="shop", grace=0.5)
 journal = pathlib.Path(__file__).with_name("journal")
@@ -372,11 +372,11 @@ def test_a_handler_in_a_thread_is_cancelled_and_its_end_is_recorded_as_it_was(
     worker = shop.worker()
     jobs = begun(shop, [*STOPPED, "never_looks", "finishes"])
     for job in jobs.values():
-        cancel = shop.leasehold("jobs", "cancel", job, "--reason", "wrong customer", "--yes")
+        cancel = shop.leasework("jobs", "cancel", job, "--reason", "wrong customer", "--yes")
         assert cancel.wait(60) == 0, cancel.output
     (shop.procs.folder / "gate").touch()
     ended(shop, list(jobs.values()))
-    found = dict(shop.sql("select task_name, state || ': ' || last_error from leasehold.jobs"))
+    found = dict(shop.sql("select task_name, state || ': ' || last_error from leasework.jobs"))
     told = {task: "cancelled: wrong customer; the worker ended it" for task in STOPPED}
     ran = dict.fromkeys(["never_looks", "finishes"], "completed: wrong customer; it ran to its end")
     assert found == told | ran
@@ -389,9 +389,9 @@ def test_a_handler_in_a_thread_that_its_workers_stop_ends_runs_again(opened: Ope
     worker = shop.worker()
     jobs = begun(shop, [*STOPPED, "wraps", "finishes"])
     stops_cleanly(worker)
-    found = dict(shop.sql("select task_name, state from leasehold.jobs"))
+    found = dict(shop.sql("select task_name, state from leasework.jobs"))
     assert found["finishes"] == "completed"
     assert {found[task] for task in (*STOPPED, "wraps")} <= {"scheduled", "available"}, found
-    attempts = "select distinct attempt from leasehold.jobs where task_name <> 'finishes'"
+    attempts = "select distinct attempt from leasework.jobs where task_name <> 'finishes'"
     assert shop.sql(attempts) == [(0,)], "no attempt was counted"
     assert len(jobs) == 5

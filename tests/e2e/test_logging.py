@@ -15,7 +15,7 @@ from tests.support.wait import until
 APP = """
 import logging
 import psycopg
-from leasehold import App, Context
+from leasework import App, Context
 
 app = App()
 
@@ -36,8 +36,8 @@ def test_each_line_is_json_and_no_secret_is_logged_or_kept(
 ):
     (tmp_path / "leaky.py").write_text(APP)
     dsn = make_conninfo(migrated, password="dsn-hunter22")
-    env = {"LEASEHOLD_DSN": dsn, "PYTHONPATH": str(tmp_path)}
-    worker = procs.start("-m", "leasehold", "worker", "leaky:app", "--log", "json", env=env)
+    env = {"LEASEWORK_DSN": dsn, "PYTHONPATH": str(tmp_path)}
+    worker = procs.start("-m", "leasework", "worker", "leaky:app", "--log", "json", env=env)
 
     def sql(query: str, *params: Any) -> list[Any]:
         with psycopg.connect(migrated, autocommit=True) as connection:
@@ -45,10 +45,10 @@ def test_each_line_is_json_and_no_secret_is_logged_or_kept(
 
     for task in ("leaks", "leaks_in_thread"):
         job = {"task": task, "max_attempts": 1, "payload": {"password": "hunter22"}}
-        sql("select id from leasehold.enqueue(%s)", json.dumps(job))
-    query = "select task_name, last_error from leasehold.jobs where state = 'discarded'"
+        sql("select id from leasework.enqueue(%s)", json.dumps(job))
+    query = "select task_name, last_error from leasework.jobs where state = 'discarded'"
     until(lambda: len(sql(query)) == 2, 60, "both to fail")
-    kinds = "select fields::text from leasehold.event where kind = 'job_discarded'"
+    kinds = "select fields::text from leasework.event where kind = 'job_discarded'"
     until(lambda: len(sql(kinds)) == 2, 60, "the events")
     worker.kill(15)
     assert worker.wait(30) == 0
@@ -60,5 +60,5 @@ def test_each_line_is_json_and_no_secret_is_logged_or_kept(
     assert {"node_started", "job_discarded", "node_stopped"} <= set(events)
     assert any(line["logger"] == "shop" and "two\nlines" in line["message"] for line in lines)
     assert all(line["worker_id"].count(":") == 2 for line in lines)
-    everything = worker.output + str(kept) + str(sql("select * from leasehold.event"))
+    everything = worker.output + str(kept) + str(sql("select * from leasework.event"))
     assert "hunter" not in everything

@@ -1,4 +1,4 @@
-"""The core of leasehold on what managed services leave of a server, all at once: an ordinary role
+"""The core of leasework on what managed services leave of a server, all at once: an ordinary role
 with settings of its own, functions that refuse, a pooler, a serializable database."""
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from leasehold import App
-from leasehold.web import dashboard
+from leasework import App
+from leasework.web import dashboard
 from tests.e2e.fault_apps.scene import RECOVER_WITHIN, Scene, batch, together
 from tests.support.managed import managed
 from tests.support.wait import until, until_async
@@ -29,8 +29,8 @@ def move(scene: Scene) -> Scene:
 
 def cli(scene: Scene, *arguments: str, exits: int = 0) -> Any:
     process = scene.procs.start(
-        "-m", "leasehold", *arguments, "--json", name=f"cli{len(scene.procs.all)}",
-        env={"LEASEHOLD_DSN": scene.dsn, "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN)},
+        "-m", "leasework", *arguments, "--json", name=f"cli{len(scene.procs.all)}",
+        env={"LEASEWORK_DSN": scene.dsn, "LEASEWORK_RECOVER_WITHIN": str(RECOVER_WITHIN)},
     )  # fmt: skip
     assert process.wait(60) == exits, process.output
     return json.loads(process.output[process.output.index("{") :])
@@ -48,16 +48,16 @@ def test_jobs_schedules_and_failures_go_on_over_the_kill_of_a_leader(scene: Scen
     scene.wait_history("tick", count=2)
     held = scene.enqueue("nap", 60, seconds=3.0)
     scene.wait_history("start", task="nap", pid=leader.pid, timeout=60)
-    term = scene.one("select max(term) from leasehold.leaders")
+    term = scene.one("select max(term) from leasework.leaders")
     leader.kill()
     scene.wait_done(jobs + held, 120)
     survivor = next(worker for worker in workers if worker is not leader)
     assert scene.wait_for_leader(survivor) is survivor
-    assert scene.one("select max(term) from leasehold.leaders") > term
+    assert scene.one("select max(term) from leasework.leaders") > term
     scene.wait_history("tick", count=len(scene.history("tick")) + 2, timeout=60)
     assert scene.check_ticks() >= 4
     scene.check_overlaps()
-    [[lowest]] = scene.sql("select min(claim_token) from leasehold.jobs where claim_token < 1")
+    [[lowest]] = scene.sql("select min(claim_token) from leasework.jobs where claim_token < 1")
     assert lowest is None, "tokens begin with 1 where no timeline is told"
 
 

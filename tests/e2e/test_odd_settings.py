@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.model.job import JobRequest
+from leasework import App
+from leasework.cli.root import root
+from leasework.model.job import JobRequest
 from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Processes
 from tests.support.wait import until_async
@@ -81,8 +81,8 @@ def odd(direct_dsn: str, request: Any) -> Iterator[str]:
 async def test_a_jobs_life_under_odd_settings(odd: str, procs: Processes) -> None:
     await cli(odd, "schema", "apply")
     await cli(odd, "schema", "verify")
-    env = {"LEASEHOLD_DSN": odd, "TEXT": "Straße \\ 서울"}
-    arguments = ["-m", "leasehold", "worker", "tests.e2e.apps.texts:app"]
+    env = {"LEASEWORK_DSN": odd, "TEXT": "Straße \\ 서울"}
+    arguments = ["-m", "leasework", "worker", "tests.e2e.apps.texts:app"]
     workers = [procs.start(*arguments, name=f"worker-{n}", env=env) for n in range(2)]
     app = App(odd)
 
@@ -137,7 +137,7 @@ async def attempt(app: App, job: Any, number: int) -> Any:
 
 
 async def cli(dsn: str, *arguments: str, exits: tuple[int, ...] = (0,)) -> str:
-    env = {"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
+    env = {"LEASEWORK_DSN": dsn, "NO_COLOR": "1"}
     done = await asyncio.to_thread(CliRunner().invoke, root, arguments, env=env)
     told = f"{arguments}: {done.output}\n{done.exception!r}"
     assert done.exit_code in exits, told

@@ -23,11 +23,11 @@ OTHER = {"old": "new", "new": "old"}
 EACH = 25
 """A new process stays beside the others until it has enqueued, and has run, so many jobs."""
 DONE = """
-select id, version, payload ->> 'user', state, last_error, crashes, result from leasehold.job_done
+select id, version, payload ->> 'user', state, last_error, crashes, result from leasework.job_done
 """
-UNKNOWN = "select count(*) from leasehold.job where held_because = 'unknown_version'"
+UNKNOWN = "select count(*) from leasework.job where held_because = 'unknown_version'"
 HELD = """
-select count(*) from leasehold.job j join leasehold.node n on n.id = j.node where n.pid = %s
+select count(*) from leasework.job j join leasework.node n on n.id = j.node where n.pid = %s
 """
 
 
@@ -43,7 +43,7 @@ class Shop:
     def start(self, release: str, *, enqueue: bool = True) -> Process:
         self.started += 1
         name = f"{release}{self.started}"
-        env = {"LEASEHOLD_DSN": self.scene.dsn, "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN)}
+        env = {"LEASEWORK_DSN": self.scene.dsn, "LEASEWORK_RECOVER_WITHIN": str(RECOVER_WITHIN)}
         env |= {"RELEASE": release, "NAME": name, "JOURNAL": str(self.journal)}
         env["ENQUEUE"] = str(int(enqueue))
         process = self.scene.procs.start(str(SHOP), name=name, env=env)
@@ -113,7 +113,7 @@ def test_a_rolling_release_under_load_fails_and_loses_no_job_in_either_direction
     for process in [process for group in shop.running.values() for process in group]:
         shop.stop(process)
     last = shop.start("new", enqueue=False)  # the old release leaves jobs of the new one
-    until(lambda: scene.one("select count(*) from leasehold.job") == 0, 90, "no job to be left")
+    until(lambda: scene.one("select count(*) from leasework.job") == 0, 90, "no job to be left")
     shop.stop(last)
 
     runs = Counter((line[0][:3], line[3]) for line in shop.lines() if line[1] == "ran")
@@ -121,7 +121,7 @@ def test_a_rolling_release_under_load_fails_and_loses_no_job_in_either_direction
     done = scene.sql(DONE)
     recorded = Counter(str(row[0]) for row in done)
     failed = [row for row in done if row[3] != "completed" or row[6] not in results(row[1], row[2])]
-    attempts = dict(scene.sql("select outcome, count(*) from leasehold.attempt group by 1"))
+    attempts = dict(scene.sql("select outcome, count(*) from leasework.attempt group by 1"))
     again = sum(row[5] > 0 for row in done)
     print(
         f"{turns} releases in {time.monotonic() - began:.0f} s: {shop.started} processes started,"

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
+from leasework import App
 from tests.support.procs import Processes
 from tests.support.relay import Relay
 from tests.support.wait import until
@@ -22,7 +22,7 @@ CALL_TIMEOUT = 2.0
 
 SHOP = """
 import os
-from leasehold import App
+from leasework import App
 
 app = App(name="shop")
 
@@ -54,23 +54,23 @@ def test_a_worker_finishes_every_job_once(migrated: str, procs: Processes):
     app.sync.close()
     (procs.folder / "shop.py").write_text(SHOP)
     journal = Path(procs.folder / "journal")
-    finished = "select count(*) from leasehold.jobs where state = 'completed'"
+    finished = "select count(*) from leasework.jobs where state = 'completed'"
     with (
         Relay(migrated, bytes_per_second=BYTES_PER_SECOND) as link,
         psycopg.connect(migrated) as connection,
     ):
         connection.autocommit = True
         worker = procs.start(
-            *("-m", "leasehold", "worker", "shop:app"),
+            *("-m", "leasework", "worker", "shop:app"),
             env={
-                "LEASEHOLD_DSN": link.dsn,
-                "LEASEHOLD_CALL_TIMEOUT": str(CALL_TIMEOUT),
+                "LEASEWORK_DSN": link.dsn,
+                "LEASEWORK_CALL_TIMEOUT": str(CALL_TIMEOUT),
                 "JOURNAL": str(journal),
             },
         )
         until(lambda: connection.execute(finished).fetchone() == (JOBS,), 150, "every job's result")
         rows = connection.execute(
-            "select id, attempt, length(result #>> '{}') from leasehold.jobs"
+            "select id, attempt, length(result #>> '{}') from leasework.jobs"
         ).fetchall()
         ran = Counter(journal.read_text().split())
         assert ran == {str(job.id): 1 for job in jobs}
@@ -90,4 +90,4 @@ async def test_many_big_jobs_are_enqueued_in_one_call(migrated: str, options: di
         assert len({job.id for job in jobs}) == 20
         await app.close()
     with psycopg.connect(migrated) as connection:
-        assert connection.execute("select count(*) from leasehold.job").fetchone() == (20,)
+        assert connection.execute("select count(*) from leasework.job").fetchone() == (20,)

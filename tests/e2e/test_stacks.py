@@ -9,14 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.jobs.stacks import limited
-from leasehold.model.masking import MASK, masked_text
+from leasework.jobs.stacks import limited
+from leasework.model.masking import MASK, masked_text
 from tests.support.procs import Processes
 from tests.support.wait import until
 
 SHOP = """
 import asyncio, time
-from leasehold import App
+from leasework import App
 app = App(name="shop")
 
 async def inner():
@@ -47,26 +47,26 @@ def process(ctx) -> None:
 @pytest.fixture
 def shop(dsn: str, migrated: str, procs: Processes) -> Any:
     (procs.folder / "shop.py").write_text(SHOP)
-    env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RECOVER_WITHIN": "9", "LEASEHOLD_GRACE": "0"}
-    procs.start("-m", "leasehold", "worker", "shop:app", name="worker", env=env)
+    env = {"LEASEWORK_DSN": dsn, "LEASEWORK_RECOVER_WITHIN": "9", "LEASEWORK_GRACE": "0"}
+    procs.start("-m", "leasework", "worker", "shop:app", name="worker", env=env)
     with psycopg.connect(migrated, autocommit=True) as sql:
 
         def stack(task: str) -> str:
             [(job,)] = sql.execute(
-                "select (leasehold.enqueue(%s)).id", [json.dumps({"task": task})]
+                "select (leasework.enqueue(%s)).id", [json.dumps({"task": task})]
             ).fetchall()
-            running = "select 1 from leasehold.jobs where id = %s and state = 'running'"
-            began = "select 1 from leasehold.job where id = %s and node is not null"
+            running = "select 1 from leasework.jobs where id = %s and state = 'running'"
+            began = "select 1 from leasework.job where id = %s and node is not null"
             until(lambda: sql.execute(running.encode(), [job]).fetchall(), 60, "its run")
             assert sql.execute(began.encode(), [job]).fetchall()
             says = ""
             for _ in range(5):  # the first look may come before the handler's first line
-                asked = procs.start("-m", "leasehold", "jobs", "stack", str(job), env=env)
+                asked = procs.start("-m", "leasework", "jobs", "stack", str(job), env=env)
                 assert asked.wait(60) == 0, asked.output
                 says = asked.output
                 if "shop.py" in says:
                     break
-            acts = "select fields ->> 'act' from leasehold.event where kind = 'person_acted'"
+            acts = "select fields ->> 'act' from leasework.event where kind = 'person_acted'"
             assert ("look at the stack",) in sql.execute(acts).fetchall()
             return says
 

@@ -1,4 +1,4 @@
-"""``leasehold worker --processes N``: children die, and their jobs run elsewhere at once."""
+"""``leasework worker --processes N``: children die, and their jobs run elsewhere at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.integrations.certifier import executor_processes
+from leasework.integrations.certifier import executor_processes
 from tests.e2e.apps.journal import Entry, entries
 from tests.e2e.apps.service import AT_ONCE, Database, measured
 from tests.support.procs import Process, Processes
@@ -40,16 +40,16 @@ Start = Callable[..., Process]
 
 @pytest.fixture
 def start(procs: Processes, dsn: str, journal: Path) -> Start:
-    """``start(processes, slots, **env)``: ``leasehold worker``."""
+    """``start(processes, slots, **env)``: ``leasework worker``."""
 
     def begin(processes: int, slots: int = 50, dsn: str = dsn, **env: str) -> Process:
         return procs.start(
-            *("-m", "leasehold", "worker", APP, "--processes", str(processes)),
+            *("-m", "leasework", "worker", APP, "--processes", str(processes)),
             *("--queue", f"work={slots}", "--queue", "own=1"),
             name=f"worker-{processes}",
             env={
-                "LEASEHOLD_DSN": dsn,
-                "LEASEHOLD_RECOVER_WITHIN": f"{RECOVER_WITHIN:g}",
+                "LEASEWORK_DSN": dsn,
+                "LEASEWORK_RECOVER_WITHIN": f"{RECOVER_WITHIN:g}",
                 "JOURNAL": str(journal),
                 **env,
             },
@@ -141,11 +141,11 @@ def test_a_child_that_was_fenced_before_is_certified_all_the_same(
     """It joined again under an id that its parent did not choose."""
     start(2)
     leader = database.wait_for_nodes(2)
-    ids = "select id from leasehold.node where pid = %s"
+    ids = "select id from leasework.node where pid = %s"
     old = database.rows(ids, leader)
-    database.rows("delete from leasehold.node where pid = %s returning id", leader)
+    database.rows("delete from leasework.node where pid = %s returning id", leader)
     until(lambda: database.rows(ids, leader) not in ([], old), 10, "another id of the process")
-    assigned = "select info ->> 'assigned' from leasehold.node where pid = %s"
+    assigned = "select info ->> 'assigned' from leasework.node where pid = %s"
     given = [(str(old[0][0]),)]
     until(lambda: database.rows(assigned, leader) == given, 10, "the id that it was given")
     os.kill(leader, signal.SIGKILL)
@@ -207,7 +207,7 @@ def test_a_stop_ends_the_children_in_good_order(
 def test_a_child_that_does_not_stop_is_killed_and_certified(
     start: Start, database: Database
 ) -> None:
-    supervisor = start(2, LEASEHOLD_GRACE="0")
+    supervisor = start(2, LEASEWORK_GRACE="0")
     leader = database.wait_for_nodes(2)
     os.kill(leader, signal.SIGSTOP)
     supervisor.kill(signal.SIGTERM)
@@ -245,10 +245,10 @@ def test_a_worker_that_dies_at_once_is_started_again_ever_more_slowly(
     procs: Processes, dsn: str, database: Database
 ) -> None:
     code = (
-        "import sys; from leasehold.cli.work.supervisor import run_supervisor; "
+        "import sys; from leasework.cli.work.supervisor import run_supervisor; "
         f"sys.exit(run_supervisor({APP!r}, 1, command=(sys.executable, '-c', 'exit(3)')))"
     )
-    supervisor = procs.start(code=code, name="supervisor", env={"LEASEHOLD_DSN": dsn})
+    supervisor = procs.start(code=code, name="supervisor", env={"LEASEWORK_DSN": dsn})
     supervisor.wait_for(r"exit code 3", 20, count=3)
     supervisor.wait_for(r"worker_dies_at_once .*times=2 pause=(0\.8|0\.9|1\.\d)$")
     supervisor.wait_for(r"worker_dies_at_once .*times=3 pause=(1\.[6-9]|2\.\d)$")
@@ -257,8 +257,8 @@ def test_a_worker_that_dies_at_once_is_started_again_ever_more_slowly(
 
 
 def test_an_application_that_cannot_be_loaded_is_said_once(procs: Processes, dsn: str) -> None:
-    command = ("-m", "leasehold", "worker", "tests.e2e.apps.worker:ap", "--processes", "2")
-    supervisor = procs.start(*command, env={"LEASEHOLD_DSN": dsn})
+    command = ("-m", "leasework", "worker", "tests.e2e.apps.worker:ap", "--processes", "2")
+    supervisor = procs.start(*command, env={"LEASEWORK_DSN": dsn})
     assert supervisor.wait(60) == 1
     assert supervisor.output.count("has no 'ap'") == 1, supervisor.output
 
@@ -278,6 +278,6 @@ def test_a_certificate_outlives_a_database_that_is_away(
     supervisor.wait_for(r"database_lost .*service=certifier", 20)
     server.restart()
     with psycopg.connect(server.dsn, autocommit=True) as connection:
-        query = "select fields ->> 'dead' from leasehold.events where kind = 'node_certified'"
+        query = "select fields ->> 'dead' from leasework.events where kind = 'node_certified'"
         [(dead,)] = until(lambda: connection.execute(query).fetchall(), 10, "the certificate")
     assert dead.split(":")[1] == str(leader)

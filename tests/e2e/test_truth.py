@@ -1,4 +1,4 @@
-"""``leasehold status`` says what is wrong, and not what is planned; an outage is told once."""
+"""``leasework status`` says what is wrong, and not what is planned; an outage is told once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.wait import until
 
 SHOP = """
 import asyncio
-from leasehold import App
+from leasework import App
 app = App(name="shop")
 
 @app.task(name="long")
@@ -44,10 +44,10 @@ class Shop:
 
     def run(self, *arguments: str) -> Process:
         env = {
-            **os.environ, "LEASEHOLD_DSN": self.dsn, "LEASEHOLD_RECOVER_WITHIN": "9",
+            **os.environ, "LEASEWORK_DSN": self.dsn, "LEASEWORK_RECOVER_WITHIN": "9",
             "COLUMNS": "300",
         }  # fmt: skip
-        return self.procs.start("-m", "leasehold", *arguments, env=env)
+        return self.procs.start("-m", "leasework", *arguments, env=env)
 
     def said(self, *arguments: str, code: int = 0) -> str:
         process = self.run(*arguments)
@@ -74,7 +74,7 @@ class Shop:
         return process
 
     def enqueue(self, task: str, **options: Any) -> None:
-        self.sql("select id from leasehold.enqueue(%s)", json.dumps({"task": task, **options}))
+        self.sql("select id from leasework.enqueue(%s)", json.dumps({"task": task, **options}))
 
     def some_moments_pass(self) -> None:
         """Until eight seconds have passed on the database's clock."""
@@ -85,7 +85,7 @@ class Shop:
     def ticked(self) -> None:
         """Until a moment from now on has fired."""
         [(before,)] = self.sql("select clock_timestamp()")
-        query = "select 1 from leasehold.ticks where state = 'fired' and fire_at > %s"
+        query = "select 1 from leasework.ticks where state = 'fired' and fire_at > %s"
         until(lambda: self.sql(query, before), 60, "a tick")
 
 
@@ -99,7 +99,7 @@ def test_a_killed_worker_is_told_until_somebody_has_seen_it(shop: Shop) -> None:
     tree = shop.run("worker", "shop:app", "--processes", "2", "--queue", "default=2")
     tree.wait_for("lease_acquired", 60)
     shop.enqueue("long")
-    running = "select worker_id from leasehold.jobs where state = 'running' and task_name = 'long'"
+    running = "select worker_id from leasework.jobs where state = 'running' and task_name = 'long'"
     until(lambda: shop.sql(running), 60, "the job to run")
     [(dead,)] = shop.sql(running)
     pid = int(dead.split(":")[1])
@@ -114,7 +114,7 @@ def test_a_killed_worker_is_told_until_somebody_has_seen_it(shop: Shop) -> None:
     until(lambda: "node_died" not in shop.status()[0], 60)
     assert "0 dead nodes" in shop.said("nodes", "seen")
     acts = (
-        "select fields ->> 'act', fields ->> 'on' from leasehold.event where kind = 'person_acted'"
+        "select fields ->> 'act', fields ->> 'on' from leasework.event where kind = 'person_acted'"
     )
     assert shop.sql(acts) == [("seen", f"dead node {dead}")]
 
@@ -128,7 +128,7 @@ def test_a_first_start_and_a_short_planned_stop_are_no_problem(shop: Shop) -> No
     shop.some_moments_pass()
     shop.worker()
     shop.ticked()
-    missed = "select 1 from leasehold.event where kind = 'tick_missed'"
+    missed = "select 1 from leasework.event where kind = 'tick_missed'"
     until(lambda: shop.sql(missed), 60, "what was missed to be told")
     wrong, notes = shop.status()
     assert wrong == []
@@ -143,7 +143,7 @@ def test_moments_missed_in_a_pause_are_no_problem(shop: Shop) -> None:
     shop.some_moments_pass()
     shop.said("schedules", "resume", "each-second")
     shop.ticked()
-    missed = "select 1 from leasehold.event where kind = 'tick_missed'"
+    missed = "select 1 from leasework.event where kind = 'tick_missed'"
     until(lambda: shop.sql(missed), 60, "what was missed to be reported")
     wrong, notes = shop.status()
     assert wrong == []
@@ -153,12 +153,12 @@ def test_moments_missed_in_a_pause_are_no_problem(shop: Shop) -> None:
 def test_lists_show_the_line_that_names_the_exception(shop: Shop) -> None:
     shop.worker()
     shop.enqueue("send", max_attempts=1)
-    discarded = "select 1 from leasehold.jobs where state = 'discarded'"
+    discarded = "select 1 from leasework.jobs where state = 'discarded'"
     until(lambda: shop.sql(discarded), 60)
     line = "ConnectionRefusedError: the mail server does not answer"
     assert line in shop.said("jobs", "--state", "discarded")
     until(lambda: line in shop.said("status", code=1), 60)
-    [(stored,)] = shop.sql("select last_error from leasehold.jobs where state = 'discarded'")
+    [(stored,)] = shop.sql("select last_error from leasework.jobs where state = 'discarded'")
     assert len(stored) > 300, "the whole traceback is kept"
 
 
@@ -170,7 +170,7 @@ def test_an_outage_is_told_once_and_its_end_when_it_is_over(own_postgres: Any, p
     worker = shop.worker("--queue", "default=1")
     worker.wait_for("lease_acquired", 60)
     shop.enqueue("long")  # its slot is taken: its queue asks the database for nothing
-    running = "select 1 from leasehold.jobs where state = 'running' and task_name = 'long'"
+    running = "select 1 from leasework.jobs where state = 'running' and task_name = 'long'"
     until(lambda: shop.sql(running), 60)
     os.kill(server.pid, signal.SIGINT)  # a fast shutdown
     worker.wait_for(r"renew_failed .*times=16", 60)
@@ -181,6 +181,6 @@ def test_an_outage_is_told_once_and_its_end_when_it_is_over(own_postgres: Any, p
     server.restart()
     worker.wait_for("renew_works .*times=", 60)
     worker.wait_for("database_back", 60)
-    until(lambda: shop.sql("select 1 from leasehold.event where kind = 'database_back'"), 60)
-    lost = "select count(*) from leasehold.event where kind = 'database_lost'"
+    until(lambda: shop.sql("select 1 from leasework.event where kind = 'database_back'"), 60)
+    lost = "select count(*) from leasework.event where kind = 'database_lost'"
     assert shop.sql(lost) == [(1,)]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import ConfigError
-from leasehold.integrations.gunicorn import certificates
+from leasework.errors import ConfigError
+from leasework.integrations.gunicorn import certificates
 from tests.e2e.apps.no_lifespan import GUNICORN
 from tests.e2e.apps.service import (
     AT_ONCE,
@@ -31,7 +31,7 @@ from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Processes
 from tests.support.wait import BUSY_SECONDS, until
 
-SECONDS = 30 if os.environ.get("LEASEHOLD_LONG") else 12
+SECONDS = 30 if os.environ.get("LEASEWORK_LONG") else 12
 F = TIMINGS.failover + BUSY_SECONDS
 CERTIFIED = "this process certifies the deaths of gunicorn's workers"
 """What the hooks' helper process says when it is there."""
@@ -168,7 +168,7 @@ def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: 
     )
     began = {entry.key for entry in old.noted("work-began")}
     assert {entry.key for entry in old.noted("work-done")} == began
-    left = "select id::text from leasehold.jobs where state = 'available' and queue = 'work'"
+    left = "select id::text from leasework.jobs where state = 'available' and queue = 'work'"
     available = {job for (job,) in database.rows(left)}  # green's once_per_deploy may be among them
     assert available & set(jobs) == set(jobs) - began, "what did not run was given back"
     assert len(database.nodes()) == 2
@@ -195,7 +195,7 @@ def test_asgi_workers_without_a_lifespan_drain_when_they_are_stopped(
 def test_without_execute_the_web_workers_run_no_job(service: Start, database: Database) -> None:
     web = service(NO_EXECUTE="1").gunicorn(2)
     database.wait_for_nodes(2)
-    waiting = "select from leasehold.jobs where state = 'available' and queue = 'ticks'"
+    waiting = "select from leasework.jobs where state = 'available' and queue = 'ticks'"
     until(lambda: len(database.rows(waiting)) >= 3, 20, "three ticks that nobody works")
     assert web.get()["greeting"], "they serve requests"
     assert not web.noted("tick")
@@ -217,8 +217,8 @@ def test_the_helper_of_the_hooks_ends_with_a_killed_arbiter(
 
 
 def test_the_hooks_refuse_to_start_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LEASEHOLD_DSN", raising=False)
-    with pytest.raises(ConfigError, match="LEASEHOLD_DSN"):
+    monkeypatch.delenv("LEASEWORK_DSN", raising=False)
+    with pytest.raises(ConfigError, match="LEASEWORK_DSN"):
         certificates().pre_fork(None, SimpleNamespace())
     with pytest.raises(ConfigError, match="schema"):
         certificates(shema="x")
@@ -237,7 +237,7 @@ def command_line(pid: int) -> bytes:
 
 
 COMPOSED = """
-from leasehold.integrations.gunicorn import certificates
+from leasework.integrations.gunicorn import certificates
 from tests.e2e.apps.journal import note
 
 hooks = certificates(dsn={dsn!r})
@@ -261,7 +261,7 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     def nightly() -> list[str]:
         """The cron expression and the release of the schedule that two releases define."""
         found = database.rows(
-            "select described, release from leasehold.schedules where name = 'nightly'"
+            "select described, release from leasework.schedules where name = 'nightly'"
         )
         return [str(word) for row in found for word in row]
 
@@ -313,5 +313,5 @@ def test_once_per_deploy_runs_again_when_its_worker_is_killed(
     assert len(web.noted("warm-began")) == 2
     assert len(web.noted("own-pre-fork")) == 5
     assert len(web.noted("own-child-exit")) == 1
-    states = "select state from leasehold.jobs where queue = 'work'"
+    states = "select state from leasework.jobs where queue = 'work'"
     until(lambda: database.rows(states) == [("completed",)], 5, "its completion, recorded")

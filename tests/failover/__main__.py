@@ -59,7 +59,7 @@ class Load:
             return subprocess.Popen(
                 [sys.executable, "-m", "tests.failover.load", role],
                 cwd=ROOT,
-                env={**os.environ, "LEASEHOLD_DSN": self.dsn, "JOURNAL": str(self.journal),
+                env={**os.environ, "LEASEWORK_DSN": self.dsn, "JOURNAL": str(self.journal),
                      "PRODUCER": name},
                 stdout=log, stderr=log,
             )  # fmt: skip
@@ -116,7 +116,7 @@ def kill_ahead(cluster: Cluster, old: str, load: Load) -> None:
         raise RuntimeError("no sender of WAL was found")
     with cluster.direct(old) as look:
         row = look.execute(
-            "select n.pid from leasehold.leader l join leasehold.node n on n.id = l.node"
+            "select n.pid from leasework.leader l join leasework.node n on n.id = l.node"
         ).fetchone()
     assert row, "nobody leads"
     began = now()
@@ -174,8 +174,8 @@ def judge(
     began, promoted = moments
     acked = {e["job"] for e in load.entries("acked")}
     with cluster.direct(until(cluster.leader, 60, "a leader")) as look:
-        rows = look.execute("select id::text, state from leasehold.jobs").fetchall()
-        timeline = look.execute("select leasehold.timeline()").fetchone()
+        rows = look.execute("select id::text, state from leasework.jobs").fetchall()
+        timeline = look.execute("select leasework.timeline()").fetchone()
     there = dict(rows)
     lost = acked - there.keys()
     runs = load.entries("ran") + load.entries("tick")
@@ -211,7 +211,7 @@ def _unfinished(cluster: Cluster) -> int:
     if leader is None:
         return 1
     with cluster.direct(leader) as look:
-        row = look.execute("select count(*) from leasehold.job where task_name = 'work'").fetchone()
+        row = look.execute("select count(*) from leasework.job where task_name = 'work'").fetchone()
     return int(row[0]) if row else 1
 
 
@@ -230,9 +230,9 @@ def _wait(there: Callable[[], bool], seconds: float) -> bool:
 def fresh(cluster: Cluster) -> None:
     """An empty schema for the next scenario."""
     with cluster.direct(until(cluster.leader, 60, "a leader")) as own:
-        own.execute("drop schema if exists leasehold cascade")
+        own.execute("drop schema if exists leasework cascade")
     subprocess.run(
-        [sys.executable, "-m", "leasehold", "schema", "apply", "--dsn", cluster.dsn],
+        [sys.executable, "-m", "leasework", "schema", "apply", "--dsn", cluster.dsn],
         cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=120,
     )  # fmt: skip
 

@@ -20,8 +20,8 @@ from typing import Any
 import psutil
 import psycopg
 
-from leasehold.embedded.account import Account, server_account
-from leasehold.embedded.binaries import DEBIAN
+from leasework.embedded.account import Account, server_account
+from leasework.embedded.binaries import DEBIAN
 from tests.support.wait import until
 
 LIBRARIES = Path(sys.prefix) / "failover"

@@ -13,8 +13,8 @@ import sys
 import time
 from typing import Any
 
-from leasehold import App, Context
-from leasehold.errors import LeaseholdError
+from leasework import App, Context
+from leasework.errors import LeaseworkError
 
 RECOVER_WITHIN = 9.0
 app = App(recover_within=RECOVER_WITHIN, call_timeout=5.0)
@@ -44,7 +44,7 @@ async def produce() -> None:
         n = f"{name}-{number}"
         try:
             job = await work.enqueue(n=n)
-        except LeaseholdError as error:
+        except LeaseworkError as error:
             note("unknown", n=n, why=type(error).__name__)
             await asyncio.sleep(0.1)
         else:
@@ -62,7 +62,7 @@ class Terms(logging.Handler):
 
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    logging.getLogger("leasehold").addHandler(Terms())
+    logging.getLogger("leasework").addHandler(Terms())
     if sys.argv[1] == "producer":
         await produce()
     stop = asyncio.Event()
@@ -72,7 +72,7 @@ async def main() -> None:
         try:
             async with app.node():
                 await stop.wait()
-        except LeaseholdError as error:
+        except LeaseworkError as error:
             note("start_failed", why=str(error))
             await asyncio.sleep(0.1)
 

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from leasehold.errors import LeaseholdError
+from leasework.errors import LeaseworkError
 
 quick = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -35,7 +35,7 @@ def mixed(*right: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from(right) | odd_values
 
 
-def clear(error: LeaseholdError) -> None:
+def clear(error: LeaseworkError) -> None:
     """It says what happened in words that can be printed, logged and stored."""
     text = str(error)
     assert text.strip() and len(text) < 2000
@@ -47,6 +47,6 @@ def refused_or(call: Callable[[], Any]) -> Any:
     """What ``call`` returns; None after a clear error. Anything else that it raises is a bug."""
     try:
         return call()
-    except LeaseholdError as error:
+    except LeaseworkError as error:
         clear(error)
         return None

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold import App
-from leasehold.cli.root import root
+from leasework import App
+from leasework.cli.root import root
 from tests.hostile.strategies import odd_text, quick
 from tests.support.procs import Processes
 from tests.support.wait import until
@@ -23,7 +23,7 @@ NOWHERE = "postgresql://u:hunter2SECRET@127.0.0.1:1/d"
 
 def invoke(*arguments: str) -> str:
     """Everything that it said; it must end as a command ends."""
-    done = CliRunner().invoke(root, arguments, prog_name="leasehold")
+    done = CliRunner().invoke(root, arguments, prog_name="leasework")
     failed = done.exception
     if failed is not None and not isinstance(failed, SystemExit):
         raise AssertionError("".join(traceback.format_exception(failed)))
@@ -92,17 +92,17 @@ def test_no_process_of_a_worker_shows_the_dsn_in_its_arguments(
     procs: Processes, direct_dsn: str, tmp_path: Path
 ) -> None:
     """Only the parent's own, which somebody typed; a DSN may hold a password, and ps shows all."""
-    environ = {"LEASEHOLD_DSN": "postgresql://wrong", "JOURNAL": str(tmp_path / "journal")}
-    done = procs.start("-m", "leasehold", "schema", "apply", "--dsn", direct_dsn, env=environ)
+    environ = {"LEASEWORK_DSN": "postgresql://wrong", "JOURNAL": str(tmp_path / "journal")}
+    done = procs.start("-m", "leasework", "schema", "apply", "--dsn", direct_dsn, env=environ)
     assert done.wait(60) == 0
     worker = procs.start(
-        *("-m", "leasehold", "worker", APP, "--processes", "2"),
+        *("-m", "leasework", "worker", APP, "--processes", "2"),
         *("--dsn", direct_dsn, "--queue", "wrok=3"),
         env=environ,
     )
     with psycopg.connect(direct_dsn, autocommit=True) as look:
         joined = until(
-            lambda: [p for (p,) in look.execute("select pid from leasehold.node").fetchall()][1:],
+            lambda: [p for (p,) in look.execute("select pid from leasework.node").fetchall()][1:],
             60,
             "two workers with the DSN of the command line",
         )

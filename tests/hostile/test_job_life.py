@@ -28,13 +28,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-import leasehold
-from leasehold.config import Settings
-from leasehold.env import Clock, Ids
-from leasehold.errors import UniqueConflict
-from leasehold.model.backoff import Backoff
-from leasehold.model.job import ClaimedJob, JobRequest, OnConflict
-from leasehold.model.outcome import (
+import leasework
+from leasework.config import Settings
+from leasework.env import Clock, Ids
+from leasework.errors import UniqueConflict
+from leasework.model.backoff import Backoff
+from leasework.model.job import ClaimedJob, JobRequest, OnConflict
+from leasework.model.outcome import (
     Cancel,
     Complete,
     Discard,
@@ -44,14 +44,14 @@ from leasehold.model.outcome import (
     Unknown,
     decide,
 )
-from leasehold.model.states import FINISHED, TRANSITIONS, WAITING, State
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import AckItem, NodeIdentity, Term
+from leasework.model.states import FINISHED, TRANSITIONS, WAITING, State
+from leasework.pg.stores.store import PgStore
+from leasework.ports import AckItem, NodeIdentity, Term
 
 QUEUE = "life"
 MAX_CRASHES = 2
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SQL = Path(leasehold.__file__).parent / "pg" / "sql" / "job"
+SQL = Path(leasework.__file__).parent / "pg" / "sql" / "job"
 TABLES = ("job", "job_done", "attempt", "job_key", "node", "death", "leader", "fence", "term",
           "signal")  # fmt: skip
 
@@ -78,7 +78,7 @@ class Life(RuleBasedStateMachine):
     def begin(self) -> None:
         self.look.execute("set statement_timeout = '20s'")
         for table in TABLES:  # not truncate: it makes files anew, which takes longer
-            self.look.execute(f"delete from leasehold.{table}")
+            self.look.execute(f"delete from leasework.{table}")
         self.ids = Ids(Clock())
         self.now = START
         self.seen: dict[UUID, State] = {}
@@ -261,7 +261,7 @@ class Life(RuleBasedStateMachine):
         self.run(self.store.stage(self.term, 100, self.now))
         self.declared = edges("stage")
         assert not self.look.execute(
-            "select 1 from leasehold.job where not ready and run_at <= %s", [self.now]
+            "select 1 from leasework.job where not ready and run_at <= %s", [self.now]
         ).fetchall()
 
     @rule()
@@ -302,7 +302,7 @@ class Life(RuleBasedStateMachine):
         if not hasattr(self, "seen"):
             return
         rows = self.look.execute(
-            "select id, state, claim_token, node from leasehold.jobs"
+            "select id, state, claim_token, node from leasework.jobs"
         ).fetchall()
         found = {row[0]: State(row[1]) for row in rows}
         assert len(found) == len(rows), "a job stands in two places"
@@ -332,7 +332,7 @@ class Life(RuleBasedStateMachine):
     def no_key_is_held_by_what_has_finished(self) -> None:
         if not hasattr(self, "seen"):
             return
-        held = self.look.execute("select job_id from leasehold.job_key").fetchall()
+        held = self.look.execute("select job_id from leasework.job_key").fetchall()
         assert {job for (job,) in held} <= {j for j, s in self.seen.items() if s not in FINISHED}
 
 

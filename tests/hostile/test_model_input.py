@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leasehold import App
-from leasehold.config import ROUND_TRIPS_SECONDS, Settings
-from leasehold.errors import BadJob, BadSchedule, ConfigError, LeaseholdError, WrongDsn
-from leasehold.model.job import JOB_OPTIONS, OnConflict, decode
-from leasehold.model.missed import Missed
-from leasehold.model.schedule import Spec, cron, every, once
-from leasehold.pg.connection.dsn import read_dsn
+from leasework import App
+from leasework.config import ROUND_TRIPS_SECONDS, Settings
+from leasework.errors import BadJob, BadSchedule, ConfigError, LeaseworkError, WrongDsn
+from leasework.model.job import JOB_OPTIONS, OnConflict, decode
+from leasework.model.missed import Missed
+from leasework.model.schedule import Spec, cron, every, once
+from leasework.pg.connection.dsn import read_dsn
 from tests.hostile.strategies import clear, mixed, odd_text, odd_values, quick, refused_or
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -159,7 +159,7 @@ def test_an_unknown_option_of_a_task_is_refused(name: str, value) -> None:
              "history", "executor")  # fmt: skip
     if name in known:
         return
-    with pytest.raises(LeaseholdError) as caught:
+    with pytest.raises(LeaseworkError) as caught:
         app.task(**{name: value})
     clear(caught.value)
 
@@ -171,7 +171,7 @@ PLAIN = [f.name for f in fields(Settings) if isinstance(f.default, (str, int, fl
 @quick
 @given(st.dictionaries(st.sampled_from(PLAIN), odd_text | st.integers().map(str), max_size=4))
 def test_the_environment_is_refused_or_gives_settings_that_hold(texts: dict[str, str]) -> None:
-    environ = {f"LEASEHOLD_{name.upper()}": text for name, text in texts.items()}
+    environ = {f"LEASEWORK_{name.upper()}": text for name, text in texts.items()}
     made = refused_or(lambda: Settings.load({}, environ))
     if made is not None:
         sound(made)
@@ -289,4 +289,4 @@ def test_a_task_made_of_a_task_is_told_in_which_order_decorators_stand() -> None
 
 def test_every_message_can_be_printed() -> None:
     for got in ("\ud800", "a\x00b", ["\ud800"]):
-        clear(LeaseholdError("it failed", got=got, do="\ud800"))
+        clear(LeaseworkError("it failed", got=got, do="\ud800"))

@@ -1,4 +1,4 @@
-"""The option ``deadline`` of ``leasehold.enqueue(jsonb)`` by hand: refused, or its breach is told.
+"""The option ``deadline`` of ``leasework.enqueue(jsonb)`` by hand: refused, or its breach is told.
 
 One that a sweep cannot tell would keep every other one untold as well.
 """
@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.pg.sql import statement
+from leasework.pg.sql import statement
 from tests.hostile.strategies import quick
 from tests.hostile.test_sql_input import enqueue, refused_clearly, rows, values
 
-SWEEP = statement("deadline/sweep", "leasehold")
+SWEEP = statement("deadline/sweep", "leasework")
 CALLBACK = {
     "task": '"page"', "queue": '"pages"', "priority": "-5", "max_attempts": "3", "timeout": "1e-3",
     "requeue_after": "60",
@@ -62,14 +62,14 @@ async def test_any_deadline_is_refused_clearly_or_its_breach_has_its_callback(
             assert rows(connection) == 0, "something was written"
             refused_clearly(answer)
             return
-        [(count,)] = connection.execute("select count(*) from leasehold.deadline").fetchall()
+        [(count,)] = connection.execute("select count(*) from leasework.deadline").fetchall()
         kept += count
         connection.execute(
-            "update leasehold.deadline set state = 'armed', due_at = now() - interval '1 s'"
+            "update leasework.deadline set state = 'armed', due_at = now() - interval '1 s'"
         )
         swept = connection.execute(SWEEP, {"now": None, "limit": 100}).fetchall()
         pages = connection.execute(
-            "select task_name, queue, priority from leasehold.job where task_name <> 't'"
+            "select task_name, queue, priority from leasework.job where task_name <> 't'"
         )
         assert len(pages.fetchall()) == count
         assert count == 0 or len(swept) == count
@@ -100,8 +100,8 @@ async def test_a_callback_that_cannot_become_a_job_never_gets_in(
     assert answer.sqlstate == "LH002" and rows(connection) == 0
     # nor does it by hand
     enqueue(connection, '{"task":"t","payload":{},"deadline":{"seconds":60,"on_breach":"page"}}')
-    with pytest.raises(psycopg.Error, match="leasehold: a deadline") as refused:
-        connection.execute("update leasehold.deadline set callback = %s::jsonb", [callback])
+    with pytest.raises(psycopg.Error, match="leasework: a deadline") as refused:
+        connection.execute("update leasework.deadline set callback = %s::jsonb", [callback])
     assert refused.value.sqlstate == "LH002"
 
 
@@ -125,7 +125,7 @@ async def test_no_key_of_a_job_is_that_of_a_breach(connection: Any) -> None:
     job = '{"task":"t","payload":{},"deadline":{"seconds":60,"on_breach":"page"}}'
     [(job_id, _)] = enqueue(connection, job)
     enqueue(connection, f'{{"task":"deadline","payload":{{}},"unique":"{job_id}:1"}}')
-    connection.execute("update leasehold.deadline set due_at = now() - interval '1 s'")
+    connection.execute("update leasework.deadline set due_at = now() - interval '1 s'")
     assert len(connection.execute(SWEEP, {"now": None, "limit": 100}).fetchall()) == 1
-    pages = connection.execute("select 1 from leasehold.job where task_name = 'page'")
+    pages = connection.execute("select 1 from leasework.job where task_name = 'page'")
     assert len(pages.fetchall()) == 1, "the breach was written, and nobody is called"

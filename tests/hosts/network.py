@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psycopg
 
-from leasehold.embedded.account import server_account
-from leasehold.embedded.binaries import find_binaries, reachable
+from leasework.embedded.account import server_account
+from leasework.embedded.binaries import find_binaries, reachable
 from tests.support.no_skips import CANNOT
 from tests.support.wait import until
 

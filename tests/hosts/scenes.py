@@ -35,8 +35,8 @@ def hosts(*names: str) -> Iterator[tuple[Network, Scene]]:
 def worker(network: Network, scene: Scene, host: str, **env: object) -> Process:
     database = scene.dsn.split("dbname=")[1].split()[0]
     settings = {
-        "LEASEHOLD_DSN": network.dsn_from_hosts.replace("dbname=postgres", f"dbname={database}"),
-        "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
+        "LEASEWORK_DSN": network.dsn_from_hosts.replace("dbname=postgres", f"dbname={database}"),
+        "LEASEWORK_RECOVER_WITHIN": str(RECOVER_WITHIN),
         "HISTORY": str(scene.folder / "history"),
         "HARD_EXIT": "0",
         **{key.upper(): str(value) for key, value in env.items()},
@@ -91,7 +91,7 @@ def link_lost(direction: str, *, leads: bool) -> None:
         done = until(lambda: scene.states([deaf]).get("completed"), 30, "the deaf job's end")
         assert done == 1
         [(attempt, token)] = scene.sql(
-            "select attempt, claim_token from leasehold.job_done where id = %s::uuid", deaf
+            "select attempt, claim_token from leasework.job_done where id = %s::uuid", deaf
         )
         assert attempt == 2 and token > late["token"], "the late write was taken"
         until(lambda: scene.node_ids(a), 60, "the host to take part again")
@@ -100,7 +100,7 @@ def link_lost(direction: str, *, leads: bool) -> None:
 
 
 def check_terms(scene: Scene) -> None:
-    terms = [t for (t,) in scene.sql("select token from leasehold.term order by acquired_at")]
+    terms = [t for (t,) in scene.sql("select token from leasework.term order by acquired_at")]
     assert terms == sorted(set(terms)), "a term came twice, or terms went back"
 
 

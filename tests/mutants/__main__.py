@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leasehold_lab.chaos.campaign import Order, run
-from leasehold_lab.chaos.checkers import Check
-from leasehold_lab.chaos.fleet import Plan
+from leasework_lab.chaos.campaign import Order, run
+from leasework_lab.chaos.checkers import Check
+from leasework_lab.chaos.fleet import Plan
 
-from leasehold.errors import LeaseholdError
+from leasework.errors import LeaseworkError
 from tests.mutants.builds import BY_NAME, MUTANTS, SOUND, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def hunt(mutant: Mutant) -> Caught:
         )  # fmt: skip
         try:
             result = asyncio.run(run(order))
-        except LeaseholdError as error:
+        except LeaseworkError as error:
             # a build that cannot even start shows nothing about the checks
             print(f"{mutant.name}: {error}", file=sys.stderr, flush=True)
             continue

@@ -26,21 +26,21 @@ class Mutant:
 
 
 _SEEN = """l.node is not distinct from %(seen_node)s and l.token = %(seen_token)s
-      and l.seq = %(seen_seq)s and leasehold.timeline() = %(seen_timeline)s"""
+      and l.seq = %(seen_seq)s and leasework.timeline() = %(seen_timeline)s"""
 _STALE = """(l.node is null
        or l.renewed_at < clock_timestamp() - make_interval(secs => l.lease_seconds))"""
 _NEWEST = "where name = %(name)s and token = %(term)s"
 _MINE = """and claim_token = cast(%(token)s as bigint)
       and node = cast(%(node)s as uuid)"""
 _REFUSE = (
-    "case when exists (select 1 from gone) then 1 else leasehold.refuse('the claim was lost') end"
+    "case when exists (select 1 from gone) then 1 else leasework.refuse('the claim was lost') end"
 )
-_RAISED = "token = greatest(l.token + 1, leasehold.timeline() - 1 << 32)"
-_GONE = "not exists (select 1 from leasehold.node n where n.id = j.node)"
+_RAISED = "token = greatest(l.token + 1, leasework.timeline() - 1 << 32)"
+_GONE = "not exists (select 1 from leasework.node n where n.id = j.node)"
 _STEAL = """with stolen as (
-    update leasehold.job j set node = cast(%(node)s as uuid), attempt = j.attempt + 1,
-        claim_token = (select leasehold.timeline() - 1 << 32) + nextval('leasehold.token_seq')
-    where j.id = (select x.id from leasehold.job x
+    update leasework.job j set node = cast(%(node)s as uuid), attempt = j.attempt + 1,
+        claim_token = (select leasework.timeline() - 1 << 32) + nextval('leasework.token_seq')
+    where j.id = (select x.id from leasework.job x
                   where x.ready and x.node <> cast(%(node)s as uuid)
                     and x.queue = any (cast(%(queues)s as text[]))
                   limit 1 for update skip locked)
@@ -49,13 +49,13 @@ _STEAL = """with stolen as (
               coalesce(j.tick_at, j.run_at), j.history, j.schedule, j.deadlines, j.trace,
               cast(null as bigint[])
 )
-select * from stolen union all select * from leasehold.claim("""
+select * from stolen union all select * from leasework.claim("""
 _LATE = "renewed_at < clock_timestamp() - make_interval(secs => lease_seconds)"
 
 
 def _act_at_once() -> None:
     """The candidate does not wait: the statement decides."""
-    from leasehold.model.lease import Lease, Phase
+    from leasework.model.lease import Lease, Phase
 
     def may_act_at(self: Lease) -> float:
         seen = self.watch.seen
@@ -67,7 +67,7 @@ def _act_at_once() -> None:
 
 
 def _believe_for_ever() -> None:
-    from leasehold.model.lease import Lease, Phase
+    from leasework.model.lease import Lease, Phase
 
     def valid(self: Lease, now: float) -> bool:
         return self.phase is Phase.HOLDER
@@ -84,7 +84,7 @@ def _believe_for_ever() -> None:
 
 
 def _new_ids_for_each_try() -> None:
-    from leasehold.pg.stores.store_jobs import PgJobs
+    from leasework.pg.stores.store_jobs import PgJobs
 
     enqueue = PgJobs.enqueue
 
@@ -97,7 +97,7 @@ def _new_ids_for_each_try() -> None:
 
 
 def _no_drain() -> None:
-    from leasehold.node.node import Node
+    from leasework.node.node import Node
 
     async def nothing(self: Node, *claims: object) -> None:
         return None
@@ -107,8 +107,8 @@ def _no_drain() -> None:
 
 
 def _crash_is_an_end() -> None:
-    from leasehold.jobs.attempt import Attempts
-    from leasehold.model.outcome import PLAIN
+    from leasework.jobs.attempt import Attempts
+    from leasework.model.outcome import PLAIN
 
     run = Attempts._run_async
 
@@ -119,7 +119,7 @@ def _crash_is_an_end() -> None:
 
 
 def _take_over_early() -> None:
-    from leasehold.model.lease import Watch
+    from leasework.model.lease import Watch
 
     def silent_at(self: Watch) -> float:
         return self.since + 3.0 if self.seen else float("inf")
@@ -138,7 +138,7 @@ MUTANTS = (
         "no-claim-guard",
         "a claim does not check whether the job is already claimed",
         ("restart", "kill"),
-        {"job/claim": (("select * from leasehold.claim(", _STEAL),)},
+        {"job/claim": (("select * from leasework.claim(", _STEAL),)},
         seconds=6,
     ),
     Mutant(
@@ -152,7 +152,7 @@ MUTANTS = (
         "a leader's duty does not check whether a later term was acquired",
         ("pause_leader", "hole_leader"),
         {
-            "leasehold_lab:chaos/fenced": ((_NEWEST, "where name = %(name)s"),),
+            "leasework_lab:chaos/fenced": ((_NEWEST, "where name = %(name)s"),),
             "job/stage": (("exists (select 1 from f)", "true"),),
             "node/bury": (("exists (select 1 from f)", "true"),),
             "schedule/fire": (("exists (select 1 from f)", "true"),),
@@ -165,7 +165,7 @@ MUTANTS = (
         ("restart_leader",),
         {
             name: (("for share", "for key share"),)
-            for name in ("leasehold_lab:chaos/fenced", "job/stage", "node/bury", "schedule/fire")
+            for name in ("leasework_lab:chaos/fenced", "job/stage", "node/bury", "schedule/fire")
         },
         seconds=20,
     ),
@@ -198,16 +198,16 @@ MUTANTS = (
             "node/deaths": (
                 (
                     "where not settled order by died_at, node",
-                    "where not settled union all select id, leasehold.worker_id(host, pid, id)"
-                    f" from leasehold.node where {_LATE}",
+                    "where not settled union all select id, leasework.worker_id(host, pid, id)"
+                    f" from leasework.node where {_LATE}",
                 ),
             ),
             "job/rescue": ((_GONE, f"{_GONE[:-1]} and not ({_LATE}))"),),
             "job/stage": (  # the leader looks for jobs of dead nodes when this says so
                 (
-                    "exists (select 1 from leasehold.death where not settled)",
-                    "exists (select 1 from leasehold.death where not settled)"
-                    f" or exists (select 1 from leasehold.node where {_LATE})",
+                    "exists (select 1 from leasework.death where not settled)",
+                    "exists (select 1 from leasework.death where not settled)"
+                    f" or exists (select 1 from leasework.node where {_LATE})",
                 ),
             ),
         },

@@ -11,11 +11,11 @@ EXIT_NO_MUTANT = 99
 
 def break_statements(changes: Mapping[str, tuple[tuple[str, str], ...]]) -> None:
     """Replace text of statements, for every schema. End the process if a text is not there."""
-    from leasehold.pg import sql
+    from leasework.pg import sql
 
     for name, pairs in changes.items():
         package, _, path = name.rpartition(":")
-        texts = sql._texts(package or "leasehold.pg")
+        texts = sql._texts(package or "leasework.pg")
         for old, new in pairs:
             if old not in texts[path]:
                 print(f"{name} has no {old!r}", file=sys.stderr)
@@ -33,7 +33,7 @@ def main() -> None:
     mutant = BY_NAME[sys.argv[1]]
     break_statements(mutant.sql)
     mutant.patch()
-    from leasehold_lab.chaos.child import main as child
+    from leasework_lab.chaos.child import main as child
 
     child(given)
 

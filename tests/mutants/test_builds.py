@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from leasehold_lab.chaos.campaign import Result
-from leasehold_lab.chaos.checkers import Check
-from leasehold_lab.chaos.counts import Counts
-from leasehold_lab.chaos.faults import Faults
+from leasework_lab.chaos.campaign import Result
+from leasework_lab.chaos.checkers import Check
+from leasework_lab.chaos.counts import Counts
+from leasework_lab.chaos.faults import Faults
 
-from leasehold.errors import Unavailable
-from leasehold.pg import sql
+from leasework.errors import Unavailable
+from leasework.pg import sql
 from tests.mutants import __main__ as hunting
 from tests.mutants.builds import BY_NAME, MUTANTS, SOUND, Mutant
 from tests.mutants.launch import break_statements
@@ -31,7 +31,7 @@ def sound_statements() -> Iterator[None]:
         cache.cache_clear()
 
 
-@pytest.mark.parametrize("schema", ["leasehold", "another"])
+@pytest.mark.parametrize("schema", ["leasework", "another"])
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_a_mutants_statements_are_broken_in_every_schema(
     mutant: Mutant, schema: str, sound_statements: None
@@ -92,10 +92,10 @@ def test_a_failed_service_catches_no_broken_build(monkeypatch: pytest.MonkeyPatc
 PATCHED = """
 import sys
 from tests.mutants.builds import BY_NAME
-from leasehold.model.lease import Lease, Watch
-from leasehold.node.node import Node
-from leasehold.pg.stores.store_jobs import PgJobs
-from leasehold.jobs.attempt import Attempts
+from leasework.model.lease import Lease, Watch
+from leasework.node.node import Node
+from leasework.pg.stores.store_jobs import PgJobs
+from leasework.jobs.attempt import Attempts
 kinds = (Lease, Watch, Node, PgJobs, Attempts)
 before = [dict(vars(kind)) for kind in kinds]
 BY_NAME[sys.argv[1]].patch()

@@ -12,16 +12,16 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from leasehold import App, CallNext, Context, Snooze
-from leasehold.jobs.context import SyncContext
+from leasework import App, CallNext, Context, Snooze
+from leasework.jobs.context import SyncContext
 
-journal = Path(os.environ.get("LEASEHOLD_TEST_AROUND", "/dev/null"))
+journal = Path(os.environ.get("LEASEWORK_TEST_AROUND", "/dev/null"))
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 later: ContextVar[str] = ContextVar("later", default="nobody")
 left: list[asyncio.Task[Any]] = []
 gave_up = threading.Event()
 keeper: asyncio.Task[None]
-FIRST = os.environ.setdefault("LEASEHOLD_TEST_FIRST", str(os.getpid()))
+FIRST = os.environ.setdefault("LEASEWORK_TEST_FIRST", str(os.getpid()))
 """The process of the test."""
 
 

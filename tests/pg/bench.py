@@ -10,13 +10,13 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from leasehold.model.begins import Begins
-from leasehold.model.job import ClaimedJob, JobOptions, JobRequest
-from leasehold.model.outcome import Decision
-from leasehold.model.states import State
-from leasehold.pg.stores.store import PgStore
-from leasehold.pg.stores.store_jobs import _copy_lines, claim_params
-from leasehold.ports import Acked, AckItem, NodeIdentity
+from leasework.model.begins import Begins
+from leasework.model.job import ClaimedJob, JobOptions, JobRequest
+from leasework.model.outcome import Decision
+from leasework.model.states import State
+from leasework.pg.stores.store import PgStore
+from leasework.pg.stores.store_jobs import _copy_lines, claim_params
+from leasework.ports import Acked, AckItem, NodeIdentity
 
 
 def copy_line() -> str:

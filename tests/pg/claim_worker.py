@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
-from leasehold.model.begins import Begins
-from leasehold.model.job import ClaimedJob
-from leasehold.pg.sql import statement
+from leasework.model.begins import Begins
+from leasework.model.job import ClaimedJob
+from leasework.pg.sql import statement
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -17,19 +17,19 @@ Run = Callable[..., Awaitable[list[Any]]]
 FRESH = ("default", 1)
 ROUNDS = 20
 INSERT = """
-insert into leasehold.job (id, queue, task_name, payload) values (%(id)s, 'default', 't', '{}')
+insert into leasework.job (id, queue, task_name, payload) values (%(id)s, 'default', 't', '{}')
 """
 MANY = """
-insert into leasehold.job (id, queue, task_name, payload)
+insert into leasework.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', to_jsonb(repeat(md5(n::text), 50))
 from generate_series(1, 3000) n
 """
 """Four on a page."""
 SMALL = """
-insert into leasehold.job (id, queue, task_name, payload)
+insert into leasework.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, 20000)
 """
-TURN = "leasehold.lock_class('leasehold.claim'), hashtext('default')"
+TURN = "leasework.lock_class('leasework.claim'), hashtext('default')"
 
 
 def jobs_of(rows: list[Any]) -> list[UUID]:
@@ -82,13 +82,13 @@ class Worker:
         await until_async(ahead, 60, f"claims to begin behind seat {behind}")
 
     async def highest(self) -> int:
-        [(seat,)] = await self.sql("select last_value from leasehold.seat_seq")
+        [(seat,)] = await self.sql("select last_value from leasework.seat_seq")
         return int(seat)
 
     async def buffers(self, rows: int = 2) -> int:
         """Pages that a claim of one job looks at, in a session that has made its plans. It answers
         with the job and with what it saw."""
-        text = f"explain (analyze, buffers, format json) {statement('job/claim', 'leasehold')}"
+        text = f"explain (analyze, buffers, format json) {statement('job/claim', 'leasework')}"
         for _ in range(3):
             await self.bench.enqueue()
             params = self.bench.claim_params(self.begins, not_tasks=self.not_tasks)

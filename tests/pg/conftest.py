@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import uvloop
 
-from leasehold import App
+from leasework import App
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import Worker
 

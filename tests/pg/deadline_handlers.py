@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasehold import Context
+from leasework import Context
 
 
 def next_deadline(ctx: Context) -> list[object]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import AsyncConnection, Connection
 
-from leasehold import App, Context, SyncContext
+from leasework import App, Context, SyncContext
 
 
 class Turned:

@@ -1,4 +1,4 @@
-"""``app.advisory_lock`` on connections of leasehold's own."""
+"""``app.advisory_lock`` on connections of leasework's own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.errors import ConfigError, LockNotAcquired, LostLock, SchemaMissing, UnsafeServer
-from leasehold.model.lock_key import lock_key
+from leasework import App
+from leasework.errors import ConfigError, LockNotAcquired, LostLock, SchemaMissing, UnsafeServer
+from leasework.model.lock_key import lock_key
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -166,7 +166,7 @@ async def test_holders_and_waiters_are_seen_with_name_client_query_and_job(
         await rival.execute("select pg_advisory_xact_lock(1380536140), pg_advisory_xact_lock(5)")
         await rival.execute("select pg_advisory_xact_lock(-1, -2)")
         # anybody may call itself like this
-        await rival.execute(f"set application_name = 'leasehold lock {'-' * 36}'")
+        await rival.execute(f"set application_name = 'leasework lock {'-' * 36}'")
         rows = {(row.name, row.granted): row for row in await (await direct.inspect()).locks()}
         holder, waiter = rows["nightly", True], rows["nightly", False]
         assert (holder.pid, holder.job_id, holder.mode) == (lock.pid, job, "ExclusiveLock")
@@ -174,7 +174,7 @@ async def test_holders_and_waiters_are_seen_with_name_client_query_and_job(
         assert holder.lock_key == lock_key("nightly").key
         assert (holder.classid, holder.objid) == lock_key("nightly").in_pg_locks[:2]
         assert holder.waitstart is None and holder.since and holder.client
-        assert holder.application_name == f"leasehold lock {job}"
+        assert holder.application_name == f"leasework lock {job}"
         assert waiter.waitstart and waiter.state == "active"
         assert "advisory_lock" in waiter.query and waiter.pid != lock.pid
         assert rows["RIOL", True].lock_key == 1380536140
@@ -189,20 +189,20 @@ async def test_holders_and_waiters_are_seen_with_name_client_query_and_job(
 async def test_the_names_keys_are_the_same_in_sql(sql: Sql) -> None:
     for name in ("nightly", "order", "", "käse", "x" * 200, "billing:order", "a", "b", "c", "d"):
         [(key, kind)] = await sql(
-            "select leasehold.lock_key(%(n)s), leasehold.lock_class(%(n)s)", {"n": name}
+            "select leasework.lock_key(%(n)s), leasework.lock_class(%(n)s)", {"n": name}
         )
         if name:
             assert key == lock_key(name).key
             assert kind == lock_key((name, 1)).class_id
     [(letters, none)] = await sql(
-        "select leasehold.lock_letters(1380536140), leasehold.lock_letters(-1)"
+        "select leasework.lock_letters(1380536140), leasework.lock_letters(-1)"
     )
     assert (letters, none) == ("RIOL", None)
 
 
 async def test_two_names_with_one_key_are_refused(direct: App, sql: Sql) -> None:
     await sql(
-        "insert into leasehold.lock_name (kind, key, name) values ('class', %s, 'invoice')",
+        "insert into leasework.lock_name (kind, key, name) values ('class', %s, 'invoice')",
         [lock_key(("order", 1)).class_id],
     )
     with pytest.raises(ConfigError, match="'order' and 'invoice' have the same key"):

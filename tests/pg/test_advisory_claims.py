@@ -12,13 +12,13 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from leasehold import App, Context
-from leasehold.config import Settings
-from leasehold.errors import ConfigError
-from leasehold.jobs.producer import claim_by_advisory_locks
-from leasehold.pg.sql import statement
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import NodeIdentity
+from leasework import App, Context
+from leasework.config import Settings
+from leasework.errors import ConfigError
+from leasework.jobs.producer import claim_by_advisory_locks
+from leasework.pg.sql import statement
+from leasework.pg.stores.store import PgStore
+from leasework.ports import NodeIdentity
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -27,16 +27,16 @@ Sql = Callable[..., Awaitable[list[Any]]]
 async def test_a_job_that_another_session_tries_is_left_to_it(bench: Bench, sql: Sql) -> None:
     jobs = [await bench.enqueue() for _ in range(3)]
     lock = (
-        "select pg_advisory_xact_lock(leasehold.lock_class('leasehold.job'),"
+        "select pg_advisory_xact_lock(leasework.lock_class('leasework.job'),"
         " ('x' || right(%s::text, 8))::bit(32)::integer)"
     )
     await bench.user.execute(lock, [jobs[0]])
-    [(name,)] = await sql("select name from leasehold.locks")
-    assert name.startswith("leasehold.job:")
+    [(name,)] = await sql("select name from leasework.locks")
+    assert name.startswith("leasework.job:")
     claimed = await bench.store.claim_candidates(bench.node, 1, jobs, 10, None)
     assert [job.id for job in claimed] == jobs[1:]
     await bench.user.commit()
-    assert await sql("select 1 from leasehold.locks") == [], "the commit unlocks"
+    assert await sql("select 1 from leasework.locks") == [], "the commit unlocks"
     [job] = await bench.store.claim_candidates(bench.node, 1, jobs, 10, None)
     assert job.id == jobs[0]
 
@@ -52,11 +52,11 @@ async def test_the_stale_list_without_its_double_check_claims_what_another_worke
     other = await Bench.make(bench.store, bench.user)
     await other.claim(2)
     await sql(
-        "update leasehold.job set node = null, ready = false, run_at = now() + interval '1 hour'"
+        "update leasework.job set node = null, ready = false, run_at = now() + interval '1 hour'"
         " where id = %s",
         [jobs[1]],
     )
-    text = statement("job/claim_candidates", "leasehold")
+    text = statement("job/claim_candidates", "leasework")
     check = "and case when ready then node is null end"
     assert check in text
     params = {"node": bench.node, "epoch": 1, "jobs": listed, "limit": 10, "now": None}
@@ -97,10 +97,10 @@ async def test_workers_of_both_kinds_drain_a_queue_and_each_job_runs_once(
         await asyncio.gather(*(drain(n, bench) for n, bench in enumerate(claimers)))
         assert seen.keys() == jobs and set(seen.values()) == {1}, kinds
         counts[kinds] = seen
-        assert await sql("select 1 from leasehold.job") == []
+        assert await sql("select 1 from leasework.job") == []
         await user.close()
         await store.close()
-    assert await sql("select attempt, count(*) from leasehold.job_done group by 1") == [(1, 900)]
+    assert await sql("select attempt, count(*) from leasework.job_done group by 1") == [(1, 900)]
 
 
 async def test_a_single_claimer_gets_the_same_order_as_by_default(migrated: str) -> None:
@@ -153,7 +153,7 @@ async def test_two_nodes_run_an_advisory_queue_beside_a_default_one(
             await job.wait(30)
     await other.close()
     assert ran == Counter(range(200))
-    assert await sql("select max(attempt) from leasehold.job_done") == [(1,)]
+    assert await sql("select max(attempt) from leasework.job_done") == [(1,)]
 
 
 async def test_a_claim_that_is_none_is_refused(app: App) -> None:

@@ -19,11 +19,11 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.app.advisory import TRUST_SECONDS, AdvisoryLock
-from leasehold.errors import LostLock, UnsafeServer
-from leasehold.model.lock_key import key_of_name
-from leasehold.pg.sql import statement
+from leasework import App
+from leasework.app.advisory import TRUST_SECONDS, AdvisoryLock
+from leasework.errors import LostLock, UnsafeServer
+from leasework.model.lock_key import key_of_name
+from leasework.pg.sql import statement
 from tests.pg.drivers import asyncpg_arguments
 from tests.support.pgbouncer import PgBouncer
 from tests.support.relay import Relay
@@ -32,7 +32,7 @@ from tests.support.wait import BUSY_SECONDS, forever, stall, until_async
 Sql = Callable[..., Awaitable[list[Any]]]
 NAME = "content-engine"
 HOLDERS = (
-    "select count(*) from leasehold.locks where name = %s and locktype = 'advisory' and granted"
+    "select count(*) from leasework.locks where name = %s and locktype = 'advisory' and granted"
 )
 LONGEST_LIE_SECONDS = 3.0 + BUSY_SECONDS
 
@@ -67,7 +67,7 @@ class Observer:
 @asynccontextmanager
 async def observed(sql: Sql, believes: Callable[[], bool]) -> AsyncIterator[Observer]:
     await sql(
-        "insert into leasehold.lock_name (kind, key, name) values ('key', %s, %s)"
+        "insert into leasework.lock_name (kind, key, name) values ('key', %s, %s)"
         " on conflict do nothing",
         [key_of_name(NAME), NAME],
     )
@@ -117,7 +117,7 @@ async def test_a_terminated_backend_is_noticed(
     with pytest.raises(LostLock, match="no longer holds the advisory lock"):
         await lock.release()
     [event] = await until_async(
-        lambda: sql("select fields from leasehold.events where kind = 'lock_lost'"), 30
+        lambda: sql("select fields from leasework.events where kind = 'lock_lost'"), 30
     )
     assert event[0]["name"] == NAME and event[0]["scope"] == scope and event[0]["why"]
 
@@ -152,7 +152,7 @@ async def test_a_socket_that_falls_silent_is_noticed(
 
 async def test_a_lock_is_believed_for_less_time_than_the_servers_keepalives_take() -> None:
     """So a silent link is given up before the server can give the lock to anybody else."""
-    text = statement("lock/prepare", "leasehold")
+    text = statement("lock/prepare", "leasework")
     found = {name: int(value) for name, value in re.findall(r"tcp_(\w+)', '(\d+)'", text)}
     keepalives = found["keepalives_idle"] + found["keepalives_interval"] * found["keepalives_count"]
     assert keepalives > TRUST_SECONDS and found["user_timeout"] / 1000 > TRUST_SECONDS
@@ -181,7 +181,7 @@ async def test_another_session_in_the_place_of_ours_is_seen_by_its_pid_and_its_m
     lock = open_app(migrated).advisory_lock(NAME, scope="session")
     assert await lock.acquire()
     connection = lock._session._session.connection
-    await connection.execute("select set_config('leasehold.nonce', 'of another', false)")
+    await connection.execute("select set_config('leasework.nonce', 'of another', false)")
     await lost(lock)
     with pytest.raises(LostLock):
         await lock.release()
@@ -234,7 +234,7 @@ async def test_a_callback_that_fails_is_an_event_and_keeps_nobody_from_being_tol
     with pytest.raises(LostLock, match=NAME):
         await asyncio.wait_for(work(), 30)
     assert len(told) == 1
-    query = "select fields ->> 'error' from leasehold.events where kind = 'callback_failed'"
+    query = "select fields ->> 'error' from leasework.events where kind = 'callback_failed'"
 
     async def both() -> Any:
         errors = await sql(query)
@@ -411,4 +411,4 @@ async def test_a_pool_takes_the_lock_away_while_the_application_says_that_it_lea
         await lock.release()
 
 
-HOLDERS_BY_KEY = "select count(*) from leasehold.locks where lock_key = %s and granted"
+HOLDERS_BY_KEY = "select count(*) from leasework.locks where lock_key = %s and granted"

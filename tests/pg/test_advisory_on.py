@@ -11,16 +11,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.errors import Conflict, LockNotAcquired, Unavailable, WrongConnection
-from leasehold.model.lock_key import key_of_name
+from leasework import App
+from leasework.errors import Conflict, LockNotAcquired, Unavailable, WrongConnection
+from leasework.model.lock_key import key_of_name
 from tests.pg.drivers import ALL, SYNC, Open, Way, done
 from tests.support.relay import Relay
 from tests.support.wait import BUSY_SECONDS, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
-HOLDERS = "select count(*) from leasehold.locks where name = 'nightly' and granted"
-WAITERS = "select pid from leasehold.locks where name = 'nightly' and not granted"
+HOLDERS = "select count(*) from leasework.locks where name = 'nightly' and granted"
+WAITERS = "select pid from leasework.locks where name = 'nightly' and not granted"
 SILENT = ["psycopg", "psycopg async", "asyncpg pool", "sqlalchemy AsyncSession over asyncpg"]
 
 
@@ -143,7 +143,7 @@ async def test_the_locks_of_names_are_the_locks_of_hand_written_sql(
     app: App, migrated: str
 ) -> None:
     async with await psycopg.AsyncConnection.connect(migrated) as mine:
-        query = "select pg_try_advisory_xact_lock(leasehold.lock_key('nightly'))"
+        query = "select pg_try_advisory_xact_lock(leasework.lock_key('nightly'))"
         assert await (await mine.execute(query.encode())).fetchone() == (True,)
         assert not await app.advisory_lock("nightly").acquire()
         assert not await app.advisory_lock(key_of_name("nightly")).acquire()

@@ -15,10 +15,10 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import URL, create_engine, text
 from sqlalchemy.dialects import postgresql
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
+from leasework import App
+from leasework.cli.root import root
+from leasework.config import Settings
+from leasework.pg.schema import migrate
 
 _ENV = """
 from alembic import context
@@ -31,7 +31,7 @@ with create_engine(context.config.attributes["url"]).connect() as connection:
 """
 _MIGRATION = """
 from alembic import op
-from leasehold import App
+from leasework import App
 
 revision = "0001"
 down_revision = None
@@ -44,7 +44,7 @@ def upgrade():
     {then}
 
 def downgrade():
-    op.execute("drop schema leasehold cascade")
+    op.execute("drop schema leasework cascade")
 """
 
 
@@ -70,7 +70,7 @@ def described(dsn: str) -> set[str]:
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(
             "select pg_get_functiondef(oid) from pg_proc "
-            "where pronamespace = 'leasehold'::regnamespace"
+            "where pronamespace = 'leasework'::regnamespace"
         ).fetchall()
     return {row[0] for row in rows}
 
@@ -85,7 +85,7 @@ def test_alembic_makes_the_same_schema_as_apply_and_workers_take_it(
     assert asyncio.run(migrate.verify(settings)) == []
     assert asyncio.run(migrate.apply(settings)) == []
     with psycopg.connect(direct_dsn, autocommit=True) as connection:
-        connection.execute("drop schema leasehold cascade")
+        connection.execute("drop schema leasework cascade")
     asyncio.run(migrate.apply(settings))
     assert described(direct_dsn) == made and len(made) > 20
 
@@ -111,7 +111,7 @@ def test_a_migration_that_fails_later_takes_the_schema_back(
         command.upgrade(alembic(tmp_path, direct_dsn, then="1 / 0"), "head")
     with psycopg.connect(direct_dsn) as connection:
         found = connection.execute(
-            "select to_regclass('public.before'), to_regclass('leasehold.job')"
+            "select to_regclass('public.before'), to_regclass('leasework.job')"
         ).fetchone()
     assert found == (None, None)
 
@@ -119,7 +119,7 @@ def test_a_migration_that_fails_later_takes_the_schema_back(
 @pytest.mark.parametrize("arguments", [[], ["--no-transaction"]])
 def test_sqlalchemys_text_reads_no_parameter_in_the_printed_sql(arguments: list[str]) -> None:
     printed = CliRunner().invoke(
-        root, ["schema", "sql", *arguments], env={"LEASEHOLD_DSN": "postgresql://x"}
+        root, ["schema", "sql", *arguments], env={"LEASEWORK_DSN": "postgresql://x"}
     )
     assert printed.exit_code == 0, printed.output
     read = text(printed.stdout).compile(dialect=postgresql.dialect())
@@ -130,14 +130,14 @@ def test_sqlalchemys_text_reads_no_parameter_in_the_printed_sql(arguments: list[
 def test_the_printed_sql_makes_the_schema_through_text(
     direct_dsn: str, arguments: list[str]
 ) -> None:
-    printed = CliRunner().invoke(root, ["schema", "sql", *arguments], env={"LEASEHOLD_DSN": "x="})
+    printed = CliRunner().invoke(root, ["schema", "sql", *arguments], env={"LEASEWORK_DSN": "x="})
     with create_engine(url(direct_dsn)).connect() as connection:
         connection.execute(text(printed.stdout))
         connection.commit()
     assert asyncio.run(migrate.verify(Settings(dsn=direct_dsn))) == []
 
 
-@pytest.mark.parametrize("schema", ["leasehold", "night_work"])
+@pytest.mark.parametrize("schema", ["leasework", "night_work"])
 async def test_each_statement_stands_alone(direct_dsn: str, schema: str) -> None:
     """As drivers want it that prepare what they send, such as asyncpg."""
     import asyncpg

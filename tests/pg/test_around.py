@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, CallNext, Context
-from leasehold.errors import BadJob, ConfigError, JobCancelled, JobFailed
-from leasehold.jobs.attempt import Attempts
-from leasehold.model.states import State
-from leasehold.testing import drain
+from leasework import App, CallNext, Context
+from leasework.errors import BadJob, ConfigError, JobCancelled, JobFailed
+from leasework.jobs.attempt import Attempts
+from leasework.model.states import State
+from leasework.testing import drain
 from tests.pg import around
 from tests.support.wait import until, until_async
 
@@ -27,7 +27,7 @@ async def shop(
     migrated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[App]:
     monkeypatch.setattr(around, "journal", tmp_path / "journal")
-    monkeypatch.setenv("LEASEHOLD_TEST_AROUND", str(tmp_path / "journal"))
+    monkeypatch.setenv("LEASEWORK_TEST_AROUND", str(tmp_path / "journal"))
     around.app.configure(dsn=migrated)
     yield around.app
     await around.app.close()

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.embedded.binaries import find_binaries
-from leasehold.pg.schema import migrate
+from leasework import App
+from leasework.config import Settings
+from leasework.embedded.binaries import find_binaries
+from leasework.pg.schema import migrate
 
 PAGE = Path(__file__).parents[2] / "docs/howto/deployment.md"
 
@@ -30,7 +30,7 @@ async def test_the_commands_of_the_page_restore_a_backup(
     [(version,)] = await sql("select current_setting('server_version_num')::integer / 10000")
     programs = find_binaries(str(version)).bin_dir
     paths = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
-    environment = os.environ | {"LEASEHOLD_DSN": migrated, "PATH": os.pathsep.join(paths)}
+    environment = os.environ | {"LEASEWORK_DSN": migrated, "PATH": os.pathsep.join(paths)}
 
     def run(script: str) -> str:
         return subprocess.run(

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from leasehold import App, Discard
-from leasehold.cli.root import root
-from leasehold.errors import BadPayload, JobFailed
-from leasehold.model.job import Unreadable, decode, encode
-from leasehold.model.states import State
+from leasework import App, Discard
+from leasework.cli.root import root
+from leasework.errors import BadPayload, JobFailed
+from leasework.model.job import Unreadable, decode, encode
+from leasework.model.states import State
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -43,13 +43,13 @@ async def test_a_task_that_nobody_knows_waits_and_runs_when_a_worker_joins_that_
     async def known() -> int:
         return 1
 
-    [(job, _)] = await sql('select * from leasehold.enqueue(\'{"task": "new"}\')')
+    [(job, _)] = await sql('select * from leasework.enqueue(\'{"task": "new"}\')')
     async with app.node():
         record = await reaches(app, job, State.SCHEDULED)
         assert (record.held_because, record.attempt) == ("unknown_task", 0)
         assert await (await known.enqueue()).wait(60) == 1  # the others go on
         assert await until_async(
-            lambda: sql("select 1 from leasehold.events where kind = 'job_unknown'")
+            lambda: sql("select 1 from leasework.events where kind = 'job_unknown'")
         )
         newer = App(dsn, release="newer")
 
@@ -82,7 +82,7 @@ async def test_arguments_that_cannot_be_stored_are_refused_where_they_are_given(
             await work.enqueue(a=value)
         with pytest.raises(BadPayload):
             await app.enqueue_many([work.job(), work.job(a=value)])
-    assert await sql("select * from leasehold.job") == []
+    assert await sql("select * from leasework.job") == []
     assert (await work.enqueue(a="fine")).created
 
 
@@ -117,13 +117,13 @@ def test_an_argument_of_the_command_line_that_is_not_utf8_is_told(migrated: str)
     )
     for given_words in words:
         verb, *rest = given_words
-        done = CliRunner().invoke(root, [verb, "--dsn", migrated, *rest], prog_name="leasehold")
+        done = CliRunner().invoke(root, [verb, "--dsn", migrated, *rest], prog_name="leasework")
         assert isinstance(done.exception, SystemExit), given_words
         assert done.exit_code in (1, 2) and "cannot store" in done.output
 
 
 async def test_the_database_has_the_limit_too(app: App, sql: Sql) -> None:
-    big = "select leasehold.enqueue(jsonb_build_object('task', 't', 'payload', {}))"
+    big = "select leasework.enqueue(jsonb_build_object('task', 't', 'payload', {}))"
     for payload in (
         "jsonb_build_object('a', repeat('x', 1100000))",
         "jsonb_build_object('a', repeat('x', 20000000))",
@@ -131,13 +131,13 @@ async def test_the_database_has_the_limit_too(app: App, sql: Sql) -> None:
         with pytest.raises(psycopg.Error, match="over the limit of 1048576"):
             await sql(big.format(payload))
     with pytest.raises(psycopg.Error, match="unsupported Unicode escape"):
-        await sql("""select leasehold.enqueue('{"task": "t", "payload": {"a": "\\u0000"}}')""")
+        await sql("""select leasework.enqueue('{"task": "t", "payload": {"a": "\\u0000"}}')""")
     with pytest.raises(psycopg.Error, match="invalid input syntax for type json"):
-        await sql("select leasehold.enqueue('{task: t}')")
+        await sql("select leasework.enqueue('{task: t}')")
     with pytest.raises(psycopg.Error, match="stack depth limit"):
         deep = "[" * 100_000 + "]" * 100_000
-        await sql("select leasehold.enqueue(%s::jsonb)", [f'{{"task": "t", "payload": {deep}}}'])
-    assert await sql("select * from leasehold.job") == []
+        await sql("select leasework.enqueue(%s::jsonb)", [f'{{"task": "t", "payload": {deep}}}'])
+    assert await sql("select * from leasework.job") == []
 
 
 async def test_a_limit_of_ones_own_counts_on_the_users_connection_as_well(
@@ -175,12 +175,12 @@ async def test_unreadable_arguments_are_held_back_and_harm_no_neighbour(app: App
     bad = []
     for payload in (DEEP, HUGE):
         [(job,)] = await sql(
-            "select id from leasehold.enqueue(%s::jsonb)",
+            "select id from leasework.enqueue(%s::jsonb)",
             [f'{{"task": "t", "payload": {payload}}}'],
         )
         bad.append(job)
     [(job,)] = await sql(
-        "insert into leasehold.job (id, queue, task_name, payload)"
+        "insert into leasework.job (id, queue, task_name, payload)"
         " values (gen_random_uuid(), 'default', 't', '[1]') returning id"
     )
     good += [await work.enqueue() for _ in range(3)]
@@ -198,7 +198,7 @@ async def test_unreadable_arguments_are_held_back_and_harm_no_neighbour(app: App
 
         await until_async(told, 30, "the problem")
         # mended by hand, or by a worker that can read it
-        await sql("update leasehold.job set payload = '{}' where id = %s", [job])
+        await sql("update leasework.job set payload = '{}' where id = %s", [job])
         assert await app.retry(job)
         assert (await reaches(app, job, State.COMPLETED)).result == 1
         assert isinstance((await app.get(bad[0])).payload, Unreadable)
@@ -212,7 +212,7 @@ async def test_arguments_that_do_not_fit_the_handler_fail_with_its_words(
     async def work(user_id: int) -> None: ...
 
     request = {"task": "t", "payload": {"usr": 1}, "max_attempts": 1}
-    [(job,)] = await sql("select id from leasehold.enqueue(%s::jsonb)", [json.dumps(request)])
+    [(job,)] = await sql("select id from leasework.enqueue(%s::jsonb)", [json.dumps(request)])
     async with app.node():
         record = await reaches(app, job, State.DISCARDED)
     assert "unexpected keyword argument 'usr'" in record.last_error
@@ -228,7 +228,7 @@ async def test_an_outcome_that_the_database_refuses_fails_alone(
     def unchecked(label: str, value: Any, limit: int) -> str:
         return json.dumps(value)
 
-    monkeypatch.setattr("leasehold.model.outcome.encode", unchecked)
+    monkeypatch.setattr("leasework.model.outcome.encode", unchecked)
 
     @app.task(name="t")
     async def work(n: int) -> Any:
@@ -239,13 +239,13 @@ async def test_an_outcome_that_the_database_refuses_fails_alone(
         wanted = [("completed", 196), ("discarded", 4)]
         await until_async(lambda: states(sql, wanted), what="all outcomes")
     [(error,)] = await sql(
-        "select distinct last_error from leasehold.jobs where state <> 'completed'"
+        "select distinct last_error from leasework.jobs where state <> 'completed'"
     )
     assert "its outcome cannot be stored" in error and "cannot be converted to text" in error
 
 
 async def states(sql: Sql, wanted: Any) -> bool:
-    return await sql("select state, count(*) from leasehold.jobs group by 1 order by 1") == wanted
+    return await sql("select state, count(*) from leasework.jobs group by 1 order by 1") == wanted
 
 
 async def test_errors_of_any_size_and_shape_are_kept(app: App) -> None:
@@ -294,7 +294,7 @@ async def test_a_job_that_ran_32767_times_keeps_no_other_from_being_claimed(
     app: App, bench: Bench, sql: Sql
 ) -> None:
     jobs = [await bench.enqueue(), await bench.enqueue()]
-    await sql("update leasehold.job set attempt = 32767 where id = %s", [jobs[0]])
+    await sql("update leasework.job set attempt = 32767 where id = %s", [jobs[0]])
     claimed = {job.id: job.attempt for job in await bench.claim()}
     assert claimed == {jobs[0]: 32767, jobs[1]: 1}
 

@@ -12,11 +12,11 @@ import pytest
 from psycopg import sql as composed
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.errors import (
+from leasework import App
+from leasework.config import Settings
+from leasework.errors import (
     ConfigError,
-    LeaseholdError,
+    LeaseworkError,
     PermissionDenied,
     ReadOnlyServer,
     Unavailable,
@@ -24,16 +24,16 @@ from leasehold.errors import (
     WrongDsn,
     WrongPassword,
 )
-from leasehold.pg.connection.faults import translate
-from leasehold.pg.connection.session import Session
-from leasehold.pg.schema import migrate
+from leasework.pg.connection.faults import translate
+from leasework.pg.connection.session import Session
+from leasework.pg.schema import migrate
 from tests.support.pgbouncer import PgBouncer
 from tests.support.wait import until
 
 Sql = Callable[..., Awaitable[list[Any]]]
 
 
-async def refuses(dsn: str, kind: type[LeaseholdError], words: str, **options: Any) -> None:
+async def refuses(dsn: str, kind: type[LeaseworkError], words: str, **options: Any) -> None:
     """Enqueue, look and take part: each says the same, and soon."""
     app = App(dsn, **options)
 
@@ -53,8 +53,8 @@ async def refuses(dsn: str, kind: type[LeaseholdError], words: str, **options: A
 
 # -- addresses -------------------------------------------------------------------------------------
 async def test_without_an_address_it_says_where_to_put_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LEASEHOLD_DSN", raising=False)
-    with pytest.raises(ConfigError, match=r"Set LEASEHOLD_DSN.*embedded"):
+    monkeypatch.delenv("LEASEWORK_DSN", raising=False)
+    with pytest.raises(ConfigError, match=r"Set LEASEWORK_DSN.*embedded"):
         await App().jobs()
 
 
@@ -107,7 +107,7 @@ def guarded_server(own_postgres: Any) -> Iterator[str]:
     with psycopg.connect(server.dsn, autocommit=True) as owner:
         owner.execute("create role limited login password 'right'")
         owner.execute("create role quiet login")
-        hba.write_text("local all leasehold trust\nlocal all limited,quiet scram-sha-256\n")
+        hba.write_text("local all leasework trust\nlocal all limited,quiet scram-sha-256\n")
         owner.execute("select pg_reload_conf()")
         until(lambda: asks_for_a_password(server.dsn), what="the new rules")
         try:
@@ -129,7 +129,7 @@ async def test_passwords_and_privileges(guarded_server: str) -> None:
     def as_role(user: str, password: str = "") -> str:
         return make_conninfo(guarded_server, user=user, password=password or None)
 
-    check, told = "Check the user and the password", "leasehold doctor --role worker"
+    check, told = "Check the user and the password", "leasework doctor --role worker"
     await refuses(as_role("limited", "wrong"), WrongPassword, check)
     await refuses(as_role("limited"), WrongPassword, check)
     await refuses(as_role("quiet", "any"), WrongPassword, check)
@@ -137,8 +137,8 @@ async def test_passwords_and_privileges(guarded_server: str) -> None:
     await migrate.apply(Settings(dsn=guarded_server))
     await refuses(as_role("limited", "right"), PermissionDenied, f"permission denied.*{told}")
     with psycopg.connect(guarded_server, autocommit=True) as owner:
-        owner.execute("grant usage on schema leasehold to limited")
-        owner.execute("grant select on leasehold.migration to limited")
+        owner.execute("grant usage on schema leasework to limited")
+        owner.execute("grant select on leasework.migration to limited")
     await refuses(as_role("limited", "right"), PermissionDenied, f"permission denied.*{told}")
 
 

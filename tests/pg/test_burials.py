@@ -6,9 +6,9 @@ from uuid import UUID
 
 import psycopg
 
-from leasehold import App
-from leasehold.model.states import State
-from leasehold.ports import NodeIdentity
+from leasework import App
+from leasework.model.states import State
+from leasework.ports import NodeIdentity
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -29,7 +29,7 @@ async def test_a_node_whose_row_is_locked_does_not_keep_others_from_being_declar
         await psycopg.AsyncConnection.connect(migrated) as user,
         await psycopg.AsyncConnection.connect(migrated) as holder,
     ):
-        await holder.execute("select 1 from leasehold.node for key share")
+        await holder.execute("select 1 from leasework.node for key share")
         bench = await Bench.make(store, user, lease=1.0)
         early = await bench.claimed()
         async with app.node():
@@ -38,5 +38,5 @@ async def test_a_node_whose_row_is_locked_does_not_keep_others_from_being_declar
                 return await bench.state(early.id) is State.COMPLETED
 
             await until_async(done, 60, "the job of the dead node to run again")
-            left = await user.execute("select id from leasehold.node where app = 'a' order by id")
+            left = await user.execute("select id from leasework.node where app = 'a' order by id")
             assert await left.fetchall() == [(node,) for node in LOCKED]

@@ -14,12 +14,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold import App, Context, SyncContext
-from leasehold.errors import Conflict, JobCancelled, JobFailed
-from leasehold.model.job import ClaimedJob
-from leasehold.model.states import State
-from leasehold.pg.stores.store import PgStore
-from leasehold.tuning import Tuning
+from leasework import App, Context, SyncContext
+from leasework.errors import Conflict, JobCancelled, JobFailed
+from leasework.model.job import ClaimedJob
+from leasework.model.states import State
+from leasework.pg.stores.store import PgStore
+from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import forever, until_async
 
@@ -58,12 +58,12 @@ async def test_a_cancel_that_is_heard_before_the_answer_to_the_claim_ends_the_ru
 
 
 async def none_left(sql: Sql) -> bool:
-    return not await sql("select 1 from leasehold.signal")
+    return not await sql("select 1 from leasework.signal")
 
 
 async def test_progress_ends_a_run_whose_signal_got_lost(app: App, sql: Sql) -> None:
     async def flag(job: Any) -> None:
-        await sql("update leasehold.job set cancel_requested = true where id = %s", [job])
+        await sql("update leasework.job set cancel_requested = true where id = %s", [job])
 
     loop, after = asyncio.get_running_loop(), []
 
@@ -200,7 +200,7 @@ async def test_whichever_comes_first_a_cancel_or_the_end_of_a_claim_the_job_is_c
                 answer, _ = await asyncio.gather(cancel(job), take(job, token))
                 answers.append(answer)
     await other.close()
-    assert await sql("select distinct state from leasehold.jobs") == [("cancelled",)], answers
+    assert await sql("select distinct state from leasework.jobs") == [("cancelled",)], answers
 
 
 async def test_a_locked_row_is_tried_again_and_named_in_the_error(
@@ -221,7 +221,7 @@ async def test_a_locked_row_is_tried_again_and_named_in_the_error(
 
     monkeypatch.setattr(store, "retry_many", noted)
     async with await psycopg.AsyncConnection.connect(await app.dsn()) as other:
-        await other.execute("select from leasehold.job where id = %s for update", [job.id])
+        await other.execute("select from leasework.job where id = %s for update", [job.id])
         for act in app.retry, app.cancel, (await app.operator("ann", "cli")).discard:
             with pytest.raises(Conflict, match=f"holds a lock on the job's row.*{job.id}"):
                 await act(job.id)

@@ -18,26 +18,26 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.model.begins import Begins
-from leasehold.model.states import State
-from leasehold.pg.schema import migrate
-from leasehold.pg.sql import statement
-from leasehold.ports import Term
+from leasework import App
+from leasework.config import Settings
+from leasework.model.begins import Begins
+from leasework.model.states import State
+from leasework.pg.schema import migrate
+from leasework.pg.sql import statement
+from leasework.ports import Term
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, Run, Worker, jobs_of
 from tests.support.wait import until_async
 
-COPY = "copy leasehold.job (id, queue, task_name, payload) from stdin"
+COPY = "copy leasework.job (id, queue, task_name, payload) from stdin"
 AT_SEAT = """
-insert into leasehold.job (id, queue, task_name, payload, seat)
+insert into leasework.job (id, queue, task_name, payload, seat)
 values (%(id)s, 'default', 't', '{}', %(seat)s)
 """
 PAUSED = 7
 """Key of an advisory lock."""
 SLOW_INSERT = """
-insert into leasehold.job (id, queue, task_name, payload)
+insert into leasework.job (id, queue, task_name, payload)
 values (%(id)s, 'default', 't', jsonb_build_object('waited', pg_advisory_xact_lock(7)::text))
 """
 """It waits when it has its seat, for the payload stands behind it."""
@@ -46,13 +46,13 @@ values (%(id)s, 'default', 't', jsonb_build_object('waited', pg_advisory_xact_lo
 # -- transactions that commit late ------------------------------------------------------------
 async def by_function(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
     request = json.dumps({"task": "t", "id": str(job)})
-    await user.execute("select leasehold.enqueue(%s)", [request])
+    await user.execute("select leasework.enqueue(%s)", [request])
 
 
 async def by_the_clients_function(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
     params = {"id": job, "queue": "default", "task": "t", "priority": 0, "max_attempts": 5}
     params |= {"timeout": None, "requeue": None, "history": True, "payload": "{}", "now": None}
-    await user.execute(statement("job/enqueue_plain", "leasehold"), params)
+    await user.execute(statement("job/enqueue_plain", "leasework"), params)
 
 
 async def by_insert(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
@@ -83,12 +83,12 @@ async def by_retry(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
     async with await psycopg.AsyncConnection.connect(user.info.dsn) as other:
         await other.execute(INSERT, {"id": job})
         await other.execute(
-            "update leasehold.job set ready = false, run_at = now() + interval '1 day'"
+            "update leasework.job set ready = false, run_at = now() + interval '1 day'"
             " where id = %s",
             [job],
         )
     await user.execute(
-        statement("job/retry", "leasehold"), {"jobs": [job], "now": None, "state": None}
+        statement("job/retry", "leasework"), {"jobs": [job], "now": None, "state": None}
     )
 
 
@@ -148,7 +148,7 @@ async def paused_copy(
     first one when it has a part of the second."""
 
     async def highest() -> int:
-        [(seat,)] = await sql("select last_value from leasehold.seat_seq")
+        [(seat,)] = await sql("select last_value from leasework.seat_seq")
         return int(seat)
 
     before = await highest()
@@ -168,8 +168,8 @@ async def paused_copy(
 async def nextval_writes_no_wal(sql: Run) -> None:
     """It does each 32nd time, and gets its transaction an xid by that."""
     for _ in range(33):
-        await sql("select nextval('leasehold.seat_seq')")
-        [(left,)] = await sql("select log_cnt from leasehold.seat_seq")
+        await sql("select nextval('leasework.seat_seq')")
+        [(left,)] = await sql("select log_cnt from leasework.seat_seq")
         if left > 5:
             return
 
@@ -193,7 +193,7 @@ async def test_without_the_trigger_such_a_job_would_be_missed(
     bench: Bench, worker: Worker, sql: Run, paused: Any
 ) -> None:
     """So it is the trigger that protects it."""
-    await sql("alter table leasehold.job disable trigger job_seat")
+    await sql("alter table leasework.job disable trigger job_seat")
     job, found = uuid4(), "select backend_xid is null from pg_stat_activity where pid = %s"
     await nextval_writes_no_wal(sql)
     async with paused(bench.user, sql, job):
@@ -213,14 +213,14 @@ async def test_jobs_that_come_back_are_claimed_though_claims_begin_far_behind_th
     for _ in range(4):
         await bench.enqueue()
     given, lost, retried, staged = await worker.claim()
-    await sql("insert into leasehold.fence (name, token) values ('app', 7)")
+    await sql("insert into leasework.fence (name, token) values ('app', 7)")
     await bench.ack(retried, staged, state=State.RETRYABLE)
     dead = uuid4()
     node = {"node": dead, "id": lost.id}
-    await sql("update leasehold.job set node = %(node)s where id = %(id)s", node)
-    await sql("update leasehold.claimed_to set node = %(node)s", node)
+    await sql("update leasework.job set node = %(node)s where id = %(id)s", node)
+    await sql("update leasework.claimed_to set node = %(node)s", node)
     set_due = (
-        "update leasehold.job set run_at = now() + %(days)s * interval '1 day' where id = %(id)s"
+        "update leasework.job set run_at = now() + %(days)s * interval '1 day' where id = %(id)s"
     )
     await sql(set_due, {"days": -1, "id": staged.id})
     await sql(set_due, {"days": 1, "id": retried.id})
@@ -256,10 +256,10 @@ async def test_a_job_that_somebody_lets_go_of_is_claimed_next(
     """A lock, or a claim of another worker's, that is rolled back."""
     job = await bench.enqueue()
     if holds == "a lock":
-        lock = "select 1 from leasehold.job where id = %s for update"
+        lock = "select 1 from leasework.job where id = %s for update"
         await bench.user.execute(lock, [job])
     else:
-        text = statement("job/claim", "leasehold")
+        text = statement("job/claim", "leasework")
         cursor = await bench.user.execute(text, bench.claim_params())
         assert jobs_of(await cursor.fetchall()) == [job]
     await worker.rounds()
@@ -270,11 +270,11 @@ async def test_a_job_that_somebody_lets_go_of_is_claimed_next(
 
 # -- which jobs a claim takes ------------------------------------------------------------------
 MIXED = """
-insert into leasehold.job (id, queue, task_name, payload, priority, fresh)
+insert into leasework.job (id, queue, task_name, payload, priority, fresh)
 values (gen_random_uuid(), %(queue)s, 't', '{}', %(priority)s, %(fresh)s)
 """
 BEST = """
-select id from leasehold.job where ready and node is null and queue = %(queue)s
+select id from leasework.job where ready and node is null and queue = %(queue)s
 order by priority, fresh, seat limit %(limit)s
 """
 
@@ -301,11 +301,11 @@ async def test_a_claim_takes_the_best_jobs_whatever_levels_it_knows(
 # -- what a claim passes by -------------------------------------------------------------------
 async def test_a_claim_passes_by_thousands_of_jobs_in_flight(worker: Worker, sql: Run) -> None:
     await sql(MANY)
-    await sql("analyze leasehold.job")
+    await sql("analyze leasework.job")
     while await worker.claim(500):
         pass
     await worker.get_ahead()
-    assert await sql("select count(*) >= 3000 from leasehold.jobs where state = 'running'") == [
+    assert await sql("select count(*) >= 3000 from leasework.jobs where state = 'running'") == [
         (True,)
     ]
     # a claim that makes its plans anew, because a vacuum has ended, reads more
@@ -333,7 +333,7 @@ async def alone_and_beside(worker: Worker, dsn: str) -> tuple[int, int]:
     while await worker.claim(500):
         pass
     await worker.get_ahead()
-    await worker.sql("analyze leasehold.job")
+    await worker.sql("analyze leasework.job")
     async with session(dsn) as run:
         other = Worker(worker.bench, run)
         other.begins = worker.begins
@@ -367,13 +367,13 @@ async def test_beside_a_held_snapshot_a_claim_passes_by_what_is_over(
 ) -> None:
     async with await psycopg.AsyncConnection.connect(migrated) as holder:
         await holder.execute("set transaction isolation level repeatable read")
-        await holder.execute("select count(*) from leasehold.job")
+        await holder.execute("select count(*) from leasework.job")
         await sql(MANY)
-        await sql("analyze leasehold.job")
+        await sql("analyze leasework.job")
         while jobs := await worker.claim(500):
             await bench.ack(*jobs)
         await worker.get_ahead()
-        await sql("vacuum leasehold.job")
+        await sql("vacuum leasework.job")
         assert await worker.buffers() < 100
         worker.begins = Begins(time.monotonic)
         assert await worker.buffers() > 500, "it is in the way, or this test shows nothing"
@@ -382,7 +382,7 @@ async def test_beside_a_held_snapshot_a_claim_passes_by_what_is_over(
 async def test_an_empty_look_takes_no_xid_and_writes_nothing(
     bench: Bench, worker: Worker, sql: Run
 ) -> None:
-    text, params = statement("job/claim", "leasehold"), bench.claim_params(worker.begins)
+    text, params = statement("job/claim", "leasework"), bench.claim_params(worker.begins)
     assert worker.begins.levels, "of a worker that knows a level"
 
     async def looked() -> bool:
@@ -412,7 +412,7 @@ async def test_begins_of_another_server_are_ignored(worker: Worker, sql: Run) ->
 async def test_a_job_enqueued_when_the_clock_stood_back_is_claimed_next(
     worker: Worker, sql: Run
 ) -> None:
-    enqueue = "select id from leasehold.enqueue('{\"task\": \"t\"}', now() - interval '1 year')"
+    enqueue = "select id from leasework.enqueue('{\"task\": \"t\"}', now() - interval '1 year')"
     [(job,)] = await sql(enqueue)
     assert await worker.ids() == [job]
 
@@ -451,7 +451,7 @@ async def test_jobs_that_cannot_be_claimed_hide_no_other_level(
     last = await bench.enqueue(priority=9)
     worker = Worker(bench, sql)
     if stuck == "locked":
-        lock = "select 1 from leasehold.job where id = %s for update"
+        lock = "select 1 from leasework.job where id = %s for update"
         await bench.user.execute(lock, [first])
         claimed = await worker.claim()
     else:
@@ -513,7 +513,7 @@ async def test_jobs_come_in_the_order_of_their_seats_wherever_their_rows_are(
     Random(7).shuffle(places)
     for seat, job in places:
         await sql(AT_SEAT, {"id": job, "seat": seat})
-    await sql("analyze leasehold.job")
+    await sql("analyze leasework.job")
     assert [job.id for job in await worker.claim(limit=200)] == jobs[:200]
     assert [job.id for job in await worker.claim(limit=200)] == jobs[200:]
 

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.pg.sql import statement
+from leasework.pg.sql import statement
 from tests.pg.bench import Bench
 
 Run = Callable[..., Awaitable[list[Any]]]
@@ -16,10 +16,10 @@ AHEAD = 10_000
 """So many seats ahead a claim notes how far it goes."""
 WAITING = 30_000
 LATER_SEATS = (
-    "select setval('leasehold.seat_seq', (select last_value from leasehold.seat_seq) + %(n)s)"
+    "select setval('leasework.seat_seq', (select last_value from leasework.seat_seq) + %(n)s)"
 )
 MANY = f"""
-insert into leasehold.job (id, queue, task_name, payload)
+insert into leasework.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{{}}' from generate_series(1, {WAITING})
 """
 
@@ -29,12 +29,12 @@ async def pass_seats(sql: Run, count: int = 2 * AHEAD) -> None:
 
 
 async def die(bench: Bench, sql: Run) -> UUID:
-    await sql("delete from leasehold.node where id = %(node)s", {"node": bench.node})
+    await sql("delete from leasework.node where id = %(node)s", {"node": bench.node})
     return bench.node
 
 
 async def noted(sql: Run) -> list[tuple[Any, ...]]:
-    return await sql("select queue, level, seat from leasehold.claimed_to order by 1, 2")
+    return await sql("select queue, level, seat from leasework.claimed_to order by 1, 2")
 
 
 async def test_all_jobs_of_a_dead_node_are_found_however_far_it_has_claimed(
@@ -76,7 +76,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_however_far_it_was(
 
 
 async def token(bench: Bench, sql: Run) -> int:
-    [(found,)] = await sql("select token from leasehold.node where id = %(n)s", {"n": bench.node})
+    [(found,)] = await sql("select token from leasework.node where id = %(n)s", {"n": bench.node})
     return int(found)
 
 
@@ -107,7 +107,7 @@ async def test_to_find_a_nodes_jobs_reads_nothing_of_what_waits_behind(
         "limit": 100,
         "now": None,
     }
-    text = f"explain (analyze, buffers, format json) {statement(name, 'leasehold')}"
+    text = f"explain (analyze, buffers, format json) {statement(name, 'leasework')}"
 
     async def pages() -> int:
         await sql("begin")
@@ -121,7 +121,7 @@ async def test_to_find_a_nodes_jobs_reads_nothing_of_what_waits_behind(
     few = await pages()
     await pass_seats(sql)
     await sql(MANY)
-    await sql("analyze leasehold.job")
+    await sql("analyze leasework.job")
     await pages()
     assert await pages() < few + 20, "a page holds some 100 of the jobs that wait"
 
@@ -132,7 +132,7 @@ async def test_what_is_noted_of_a_dead_node_goes_when_all_its_jobs_are_free(
     job = await bench.claimed()
     dead = await die(bench, sql)
     async with bench.user.cursor() as cursor:
-        await cursor.execute("select 1 from leasehold.job where id = %s for update", [job.id])
+        await cursor.execute("select 1 from leasework.job where id = %s for update", [job.id])
         assert await bench.store.rescue([dead], 3, 100, None) == []
         assert await bench.store.settle([dead, uuid4()]) == 0
         assert len(await noted(sql)) == 1

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 
-from leasehold import App, Cancel, Context, SyncContext
-from leasehold.duties.leading import free_the_dead
-from leasehold.errors import JobCancelled, LostClaim
-from leasehold.model.states import State
+from leasework import App, Cancel, Context, SyncContext
+from leasework.duties.leading import free_the_dead
+from leasework.errors import JobCancelled, LostClaim
+from leasework.model.states import State
 from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -52,7 +52,7 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
     await until_async(lambda: _all(late, 3), 60, "the late handlers to end")
     record = await app.get(job.id)
     assert (record.state, record.attempt, record.last_error) == (State.AVAILABLE, 0, None)
-    assert await sql("select 1 from leasehold.attempt") == []
+    assert await sql("select 1 from leasework.attempt") == []
 
 
 async def _set(event: threading.Event) -> bool:

@@ -10,7 +10,7 @@ SECONDS = 60.0
 
 _ENQUEUE = """
 import asyncio
-from leasehold import App
+from leasework import App
 
 app = App()
 
@@ -26,8 +26,8 @@ asyncio.run(main())
 
 _POOL = """
 import asyncio
-from leasehold.config import Settings
-from leasehold.pg.connection.pool import Pool
+from leasework.config import Settings
+from leasework.pg.connection.pool import Pool
 
 async def main() -> None:
     pool = Pool(Settings.load({}), "work")
@@ -40,7 +40,7 @@ asyncio.run(main())
 _LOCK = """
 import asyncio
 from dataclasses import replace
-from leasehold import App
+from leasework import App
 
 async def nothing() -> None: ...
 
@@ -59,15 +59,15 @@ with app.sync.lock("x"):
 
 
 def test_an_application_closes_at_once_after_a_call(migrated: str, procs: Any):
-    process = procs.start(code=_ENQUEUE, env={"LEASEHOLD_DSN": migrated})
+    process = procs.start(code=_ENQUEUE, env={"LEASEWORK_DSN": migrated})
     assert process.wait(SECONDS) == 0, process.tail()
 
 
 def test_a_pool_closes_in_the_moment_in_which_its_call_has_ended(migrated: str, procs: Any):
-    process = procs.start(code=_POOL, env={"LEASEHOLD_DSN": migrated})
+    process = procs.start(code=_POOL, env={"LEASEWORK_DSN": migrated})
     assert process.wait(SECONDS) == 0, process.tail()
 
 
 def test_locks_close_while_work_of_theirs_has_just_ended(migrated: str, procs: Any):
-    process = procs.start(code=_LOCK, env={"LEASEHOLD_DSN": migrated})
+    process = procs.start(code=_LOCK, env={"LEASEWORK_DSN": migrated})
     process.wait_for("closed", SECONDS)

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.errors import BadPayload, JobFailed
-from leasehold.model.job import Unreadable
-from leasehold.model.states import State
-from leasehold.testing import assert_enqueued, eager
+from leasework import App
+from leasework.errors import BadPayload, JobFailed
+from leasework.model.job import Unreadable
+from leasework.model.states import State
+from leasework.testing import assert_enqueued, eager
 from tests.pg import sealed
 from tests.support.wait import until_async
 
@@ -29,7 +29,7 @@ async def shop(migrated: str) -> AsyncIterator[App]:
 
 def stored(dsn: str) -> str:
     """Everything that the tables of jobs hold, as text."""
-    query = "select payload::text, result::text from leasehold.jobs"
+    query = "select payload::text, result::text from leasework.jobs"
     with psycopg.connect(dsn) as connection:
         return repr(connection.execute(query).fetchall())
 
@@ -77,7 +77,7 @@ async def test_enqueues_in_a_transaction_and_in_bulk_are_encoded(shop: App) -> N
 async def test_jobs_from_before_the_codec_still_run(shop: App) -> None:
     with psycopg.connect(shop.settings.dsn) as connection:
         [found] = connection.execute(
-            "select id from leasehold.enqueue(%s)",
+            "select id from leasework.enqueue(%s)",
             [json.dumps({"task": "in_loop", "payload": {"card": {"number": "1"}, "secret": "2"}})],
         ).fetchall()
     async with shop.node():

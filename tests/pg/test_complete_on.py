@@ -13,10 +13,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold import App, Cancel, Context, Discard, Limits, SyncContext
-from leasehold.errors import JobFailed, LostClaim
-from leasehold.model.backoff import Backoff
-from leasehold.model.states import State
+from leasework import App, Cancel, Context, Discard, Limits, SyncContext
+from leasework.errors import JobFailed, LostClaim
+from leasework.model.backoff import Backoff
+from leasework.model.states import State
 from tests.pg.bench import Bench
 from tests.pg.drivers import ALL, SYNC, Open, done
 from tests.support.wait import forever, until_async
@@ -242,7 +242,7 @@ async def test_a_job_has_run_no_longer_because_its_outcome_was_written_among_man
         await bench.enqueue()
     jobs = await bench.claim(300)
     await bench.ack(*jobs)
-    ran = "select distinct extract(epoch from finished_at - started_at) from leasehold.job_done"
+    ran = "select distinct extract(epoch from finished_at - started_at) from leasework.job_done"
     assert [float(seconds) for (seconds,) in await sql(ran)] == [0.1]
 
 
@@ -286,7 +286,7 @@ async def test_an_error_after_the_commit_leaves_the_job_completed_and_is_an_even
     async with app.node():
         assert await (await raises.enqueue()).wait(60) == 1
         [(error,)] = await until_async(
-            lambda: sql("select fields ->> 'error' from leasehold.events where kind = 'job_failed'")
+            lambda: sql("select fields ->> 'error' from leasework.events where kind = 'job_failed'")
         )
     assert "after it was completed: LookupError: too late" in error
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.app import desk, home
-from leasehold.model.filter import JobFilter
+from leasework import App
+from leasework.app import desk, home
+from leasework.model.filter import JobFilter
 from tests.pg.claim_worker import TURN
 from tests.support.procs import Processes
 from tests.support.wait import until_async
@@ -20,9 +20,9 @@ from tests.support.wait import until_async
 Sql = Callable[..., Awaitable[list[Any]]]
 OPEN = """
     select substring(application_name from 11), count(*)::int from pg_stat_activity
-    where datname = current_database() and application_name like 'leasehold %' group by 1
+    where datname = current_database() and application_name like 'leasework %' group by 1
 """
-IDLE = "select 1 from leasehold.node where sleeping <> '{}'"
+IDLE = "select 1 from leasework.node where sleeping <> '{}'"
 
 
 async def until_open(sql: Sql, **wanted: int) -> None:
@@ -38,9 +38,9 @@ async def until_open(sql: Sql, **wanted: int) -> None:
 async def test_an_idle_worker_process_holds_two_connections(
     migrated: str, sql: Sql, procs: Processes, listen: bool
 ) -> None:
-    env = {"LEASEHOLD_DSN": migrated, "LEASEHOLD_LISTEN": str(int(listen))}
+    env = {"LEASEWORK_DSN": migrated, "LEASEWORK_LISTEN": str(int(listen))}
     for number in (1, 2):  # the first leads, the second follows
-        command = ("-m", "leasehold", "worker", "tests.e2e.apps.texts:app")
+        command = ("-m", "leasework", "worker", "tests.e2e.apps.texts:app")
         worker = procs.start(*command, name=f"worker-{number}", env=env)
         worker.wait_for("listen_works" if listen else "node_started", 60)
         await until_async(lambda n=number: idle(sql, n), 60, "each worker to be idle")
@@ -104,7 +104,7 @@ async def drained(dsn: str, by: str, sql: Sql) -> AsyncIterator[None]:
     app.task(name="work")(work)
 
     async def done() -> bool:
-        return await sql("select count(*) from leasehold.job_done") == [(1000,)]
+        return await sql("select count(*) from leasework.job_done") == [(1000,)]
 
     async with app.node():
         await until_open(sql, guard=1, work=1)
@@ -146,8 +146,8 @@ async def test_jobs_run_where_no_further_connection_is_allowed(migrated: str, sq
         "all on all tables in schema",
         "all on all sequences in schema",
     ):
-        await sql(f"grant {right} leasehold to {role}")
-    await sql(f"grant execute on all functions in schema leasehold to {role}")
+        await sql(f"grant {right} leasework to {role}")
+    await sql(f"grant execute on all functions in schema leasework to {role}")
     async with drained(make_conninfo(migrated, user=role), migrated, sql):
         await until_open(sql, guard=1, work=1)
     await sql(f"drop owned by {role}")

@@ -18,24 +18,24 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.model.deadline import Callback, Level
-from leasehold.model.job import ClaimedJob, JobRequest
-from leasehold.pg.schema import migrate
-from leasehold.pg.sql import statement
-from leasehold.pg.stores.reports import PgReports
-from leasehold.pg.stores.store import PgStore
+from leasework.config import Settings
+from leasework.model.deadline import Callback, Level
+from leasework.model.job import ClaimedJob, JobRequest
+from leasework.pg.schema import migrate
+from leasework.pg.sql import statement
+from leasework.pg.stores.reports import PgReports
+from leasework.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
-LONG = bool(os.environ.get("LEASEHOLD_LONG"))
+LONG = bool(os.environ.get("LEASEWORK_LONG"))
 SWEEPERS, EXPIRED = 4, 300
 ROUNDS = 20
 RACES = 1000
 LATER = datetime.now(UTC) + timedelta(days=1)
 PROMISE = Level(Callback("page", {"queue": "pages"}), seconds=60)
 
-SWEEP = statement("deadline/sweep", "leasehold")
+SWEEP = statement("deadline/sweep", "leasework")
 SKIP = "for update skip locked"
 GUARD = " and case d.state when 'armed' then true end\n    returning d.*, c.at"
 KEY = "on conflict (key) do nothing"
@@ -58,9 +58,9 @@ def _without(*protections: str) -> str:
 
 
 async def _expired(sql: Callable[..., Any], count: int) -> None:
-    await sql("truncate leasehold.deadline, leasehold.job, leasehold.job_key, leasehold.event")
+    await sql("truncate leasework.deadline, leasework.job, leasework.job_key, leasework.event")
     await sql(
-        """select count(*) from leasehold.enqueue((select jsonb_agg(jsonb_build_object(
+        """select count(*) from leasework.enqueue((select jsonb_agg(jsonb_build_object(
                'task', 't', 'payload', '{}'::jsonb, 'deadline', jsonb_build_object(
                'seconds', 60, 'on_breach', jsonb_build_object('task', 'page', 'queue', 'pages'))))
            from generate_series(1, %(count)s)))""",
@@ -124,8 +124,8 @@ class Sweepers:
 async def _callbacks(sql: Callable[..., Any]) -> tuple[int, int]:
     """(callback jobs, breached deadlines)"""
     return (
-        (await sql("select count(*) from leasehold.job where task_name = 'page'"))[0][0],
-        (await sql("select count(*) from leasehold.deadline where state = 'breached'"))[0][0],
+        (await sql("select count(*) from leasework.job where task_name = 'page'"))[0][0],
+        (await sql("select count(*) from leasework.deadline where state = 'breached'"))[0][0],
     )
 
 
@@ -152,7 +152,7 @@ async def test_300_expired_deadlines_have_300_callbacks_whoever_is_killed(
     called, cut = await _rounds(migrated, sql, SWEEP, ROUNDS, kills=True)
     assert called == [EXPIRED] * ROUNDS
     assert cut >= ROUNDS, f"only {cut} sweepers were cut off"
-    events = await sql("select count(*) from leasehold.event where kind = 'deadline_breached'")
+    events = await sql("select count(*) from leasework.event where kind = 'deadline_breached'")
     assert events == [(EXPIRED,)]
 
 
@@ -242,7 +242,7 @@ async def _complete_as_user(bench: Bench, job: ClaimedJob) -> None:
         "idle_ms": 5000,
         "now": None,
     }
-    await bench.user.execute(statement("user/complete", "leasehold").encode(), params)
+    await bench.user.execute(statement("user/complete", "leasework").encode(), params)
 
 
 @pytest.mark.timeout(300)
@@ -277,9 +277,9 @@ async def test_a_completion_races_the_sweep_and_there_is_one_verdict(
             # whoever won starts later the next time: both come to win
             delay += 0.0002 if swept else -0.0002
     rows = await sql(
-        """select d.state, d.id, (select count(*) from leasehold.job j where j.task_name = 'page'
+        """select d.state, d.id, (select count(*) from leasework.job j where j.task_name = 'page'
                                   and j.payload -> 'breach' ->> 'deadline' = d.id::text)
-           from leasehold.deadline d"""
+           from leasework.deadline d"""
     )
     assert len(rows) == races
     for state, deadline, callbacks in rows:
@@ -322,7 +322,7 @@ async def _waits_and_finds(dsn: str, sql: Callable[..., Any]) -> str:
                 "the ack to wait for the sweep",
             )
         assert job.id in (await ack).written
-    [(state,)] = await sql("select state from leasehold.deadline")
+    [(state,)] = await sql("select state from leasework.deadline")
     return str(state)
 
 
@@ -345,9 +345,9 @@ async def test_a_job_deleted_by_hand_does_not_keep_its_promise(
 ):
     async with _racers(direct_dsn) as (bench, sweeper):
         [job] = await _running(bench, 1)
-        await sql("delete from leasehold.job")
+        await sql("delete from leasework.job")
         assert [b.id for b in (await sweeper.sweep(10, LATER)).breaches] == [job.id]
-    [(facts,)] = await sql("select payload -> 'breach' ->> 'state' from leasehold.job")
+    [(facts,)] = await sql("select payload -> 'breach' ->> 'state' from leasework.job")
     assert facts == "gone"
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App, Context, Deadline, Discard
-from leasehold.errors import BadDeadline, DeadlineNotFound
-from leasehold.model.deadline import DueLevel
+from leasework import App, Context, Deadline, Discard
+from leasework.errors import BadDeadline, DeadlineNotFound
+from leasework.model.deadline import DueLevel
 from tests.pg import deadline_handlers
 from tests.support.wait import until_async
 
@@ -33,7 +33,7 @@ def page_task(app: App) -> list[dict[str, Any]]:
 
 
 def cli(dsn: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "leasehold", *words, "--dsn", dsn]
+    command = [sys.executable, "-m", "leasework", *words, "--dsn", dsn]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
@@ -62,7 +62,7 @@ async def test_a_node_tells_of_a_breach_once_while_the_handler_goes_on(app: App,
     [(due, both)] = seen
     assert isinstance(due, DueLevel) and due.level == 1 and due.state == "armed"
     assert [level.level for level in both] == [1, 2]
-    rows = await sql("select level, state, job_state from leasehold.deadlines order by level")
+    rows = await sql("select level, state, job_state from leasework.deadlines order by level")
     assert rows == [(1, "breached", "running"), (2, "met", "completed")]
     events = await (await app.inspect()).events("deadline_breached")
     assert [event.fields["deadline"] for event in events] == [str(job.id)]
@@ -121,7 +121,7 @@ async def test_one_that_stands_alone_in_a_transaction_of_the_users(
         with pytest.raises(DeadlineNotFound, match="books"):
             await app.deadline("books")
         await user.rollback()
-        assert await sql("select * from leasehold.deadlines") == []
+        assert await sql("select * from leasework.deadlines") == []
         with pytest.raises(BadDeadline, match="past"):
             await app.deadline("books", due=datetime(2001, 1, 1, tzinfo=UTC), on_breach="page")
         promise = await app.deadline("books", due=3600, on_breach="page")
@@ -144,7 +144,7 @@ async def test_one_that_stands_alone_in_a_transaction_of_the_users(
 async def test_two_who_arm_a_name_at_once_do_not_mix_their_levels(
     migrated: str, sql: Any, first: int, second: int
 ):
-    arm = b"select id, created from leasehold.deadline_arm(gen_random_uuid(), 'books', %s)"
+    arm = b"select id, created from leasework.deadline_arm(gen_random_uuid(), 'books', %s)"
 
     def levels(count: int) -> str:
         return json.dumps([{"seconds": 60 * n, "on_breach": "page"} for n in range(1, count + 1)])
@@ -160,7 +160,7 @@ async def test_two_who_arm_a_name_at_once_do_not_mix_their_levels(
         await until_async(lambda: sql(waits, [two.info.backend_pid]), 10, "the other to wait")
         await one.commit()
         assert await (await other).fetchall() == [(mine, False)]
-    assert await sql("select id, level from leasehold.deadline order by level") == [
+    assert await sql("select id, level from leasework.deadline order by level") == [
         (mine, n) for n in range(1, first + 1)
     ]
 
@@ -188,7 +188,7 @@ async def test_what_was_met_after_its_time_and_before_a_sweep_is_an_event(app: A
     page_task(app)
     promise = await app.deadline("books", due=0.05, on_breach="page")
     await until_async(
-        lambda: sql("select 1 from leasehold.deadlines where due_at < now()"), 30, "its time"
+        lambda: sql("select 1 from leasework.deadlines where due_at < now()"), 30, "its time"
     )
     assert await promise.met()
     [event] = await (await app.inspect()).events("deadline_late")
@@ -199,10 +199,10 @@ async def test_what_was_met_after_its_time_and_before_a_sweep_is_an_event(app: A
 async def test_enqueue_in_sql_takes_a_deadline_and_says_what_is_wrong(
     app: App, sql: Callable[..., Any]
 ):
-    call = "select id from leasehold.enqueue(%s::jsonb)"
+    call = "select id from leasework.enqueue(%s::jsonb)"
     good = {"task": "t", "deadline": {"seconds": 60, "on_breach": "page"}}
     [(job,)] = await sql(call, [json.dumps(good)])
-    assert await sql("select job_id, on_breach from leasehold.deadlines") == [(job, "page")]
+    assert await sql("select job_id, on_breach from leasework.deadlines") == [(job, "page")]
     for wrong in (
         7, [], [1], {}, {"on_breach": ""}, {"on_breach": {"queue": "x"}}, {"on_breach": "p"},
         {"on_breach": "p", "seconds": -1}, {"on_breach": "p", "seconds": "1"},
@@ -217,7 +217,7 @@ async def test_enqueue_in_sql_takes_a_deadline_and_says_what_is_wrong(
         with pytest.raises(psycopg.Error) as raised:
             await sql(call, [json.dumps({"task": "t", "deadline": wrong})])
         assert raised.value.sqlstate == "LH002", wrong
-    assert len(await sql("select 1 from leasehold.job")) == 1
+    assert len(await sql("select 1 from leasework.job")) == 1
 
 
 async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
@@ -252,7 +252,7 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
     async with app.node(queues={"pages": 1}):
         await until_async(
             lambda: sql(
-                "select 1 from leasehold.jobs where task_name='page' and state='completed'"
+                "select 1 from leasework.jobs where task_name='page' and state='completed'"
             ),
             30,
             "the callback",
@@ -263,12 +263,12 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
 
 async def test_old_run_times_are_deleted_in_batches(app: App, sql: Any):
     insert = """
-        insert into leasehold.run_time (task_name, ended_at, job_id, seconds)
+        insert into leasework.run_time (task_name, ended_at, job_id, seconds)
         select task, now() - make_interval(secs => n / 2.0), gen_random_uuid(), n
         from generate_series(1, 1006) n, unnest(array['often', 'seldom']) task
         where task = 'often' or n <= 900"""
     await sql(insert)
     store = await app.store()
     assert [await store.prune_deadlines(7, 4, None) for _ in range(3)] == [4, 2, 0]
-    left = "select task_name, count(*), max(seconds) from leasehold.run_time group by 1 order by 1"
+    left = "select task_name, count(*), max(seconds) from leasework.run_time group by 1 order by 1"
     assert await sql(left) == [("often", 1000, 1000), ("seldom", 900, 900)]

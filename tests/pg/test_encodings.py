@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App, Context, Deadline
-from leasehold.config import Settings
-from leasehold.pg.connection.session import Session
+from leasework import App, Context, Deadline
+from leasework.config import Settings
+from leasework.pg.connection.session import Session
 from tests.pg.drivers import ALL, done
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -78,7 +78,7 @@ async def test_what_else_is_done_in_a_users_transaction_takes_any_text(
             await armed.met(on=user)
 
 
-async def test_leaseholds_own_session_sets_the_styles_itself(migrated: str) -> None:
+async def test_leaseworks_own_session_sets_the_styles_itself(migrated: str) -> None:
     session = await Session.open(Settings(dsn=make_conninfo(migrated, options=ODD)), "work")
     shown = {}
     for setting in STYLES:
@@ -115,7 +115,7 @@ async def test_the_schema_is_the_same_whatever_the_sessions_that_make_it_are_set
     await odd.close()
     with psycopg.connect(direct_dsn) as plain, psycopg.connect(direct_dsn) as other:
         other.execute("set standard_conforming_strings = off")
-        named = "select leasehold.key_of(%s, 'c')"
+        named = "select leasework.key_of(%s, 'c')"
         assert plain.execute(named, ["a:b\\"]).fetchone() == ("a\\:b\\\\:c",)
         assert other.execute(named, ["a:b\\"]).fetchone() == ("a\\:b\\\\:c",)
 
@@ -123,10 +123,10 @@ async def test_the_schema_is_the_same_whatever_the_sessions_that_make_it_are_set
 async def test_the_script_makes_the_same_schema_where_backslashes_are_escapes(
     direct_dsn: str, app: App, sql: Sql
 ) -> None:
-    """``leasehold schema sql`` in a session of the user's."""
+    """``leasework schema sql`` in a session of the user's."""
     script = App(direct_dsn, schema="second").schema_sql()
     with psycopg.connect(direct_dsn, autocommit=True, options=ODD) as user:
         user.execute(script.encode())
     [(named,)] = await sql("select second.key_of(%s, 'c')", ["a:b\\"])
     assert named == "a\\:b\\\\:c"
-    assert await sql("select leasehold.key_of(%s, 'c')", ["a:b\\"]) == [(named,)]
+    assert await sql("select leasework.key_of(%s, 'c')", ["a:b\\"]) == [(named,)]

@@ -13,20 +13,20 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App, Context
-from leasehold.config import Settings
-from leasehold.errors import Unavailable
-from leasehold.model.job import JobRequest
-from leasehold.pg.connection.session import Session
-from leasehold.tuning import Tuning
+from leasework import App, Context
+from leasework.config import Settings
+from leasework.errors import Unavailable
+from leasework.model.job import JobRequest
+from leasework.pg.connection.session import Session
+from leasework.tuning import Tuning
 from tests.pg.bench import copy_line
 
-COUNT = "select count(*), count(distinct payload) from leasehold.job"
+COUNT = "select count(*), count(distinct payload) from leasework.job"
 BLOCKS_SECONDS = 0.4
 MARK: ContextVar[str] = ContextVar("MARK")
 COPYING = """
     select pid from pg_stat_activity
-    where application_name = 'leasehold user' and query ilike 'copy%' and state = 'active'
+    where application_name = 'leasework user' and query ilike 'copy%' and state = 'active'
 """
 
 
@@ -231,5 +231,5 @@ async def test_many_rows_have_longer_than_one_statement_has(
     began = time.monotonic()
     await session.copy("job/copy", lines(), 1.0, 20_000)
     assert time.monotonic() - began > 1.2
-    assert await sql("select count(*) from leasehold.job") == [(20_000,)]
+    assert await sql("select count(*) from leasework.job") == [(20_000,)]
     await session.close()

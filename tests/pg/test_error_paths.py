@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App, Deadline
-from leasehold.errors import (
+from leasework import App, Deadline
+from leasework.errors import (
     BadDeadline,
     ConfigError,
     DeadlineNotFound,
@@ -139,7 +139,7 @@ async def test_a_leader_outlives_the_node_that_carried_it_and_a_waiter_for_a_loc
             term = await lead.wait(timeout=30)
             lost = lead.lost
             waiter = asyncio.ensure_future(app.lock("x").acquire())
-            await until_async(lambda: database.sql("select 1 from leasehold.bid"), 30)
+            await until_async(lambda: database.sql("select 1 from leasework.bid"), 30)
             await node.__aexit__(None, None, None)
             assert lost.is_set()
             with pytest.raises(Unavailable, match="stopping"):
@@ -150,12 +150,12 @@ async def test_a_leader_outlives_the_node_that_carried_it_and_a_waiter_for_a_loc
 
 async def test_a_lease_that_is_lost_while_the_advisory_lock_is_waited_for_is_had_anew(database):
     app = database.app()
-    held = "select token from leasehold.leader where name = 'leader:engine' and node is not null"
+    held = "select token from leasework.leader where name = 'leader:engine' and node is not null"
     async with await psycopg.AsyncConnection.connect(database.dsn, autocommit=True) as old:
         await old.execute(b"select pg_advisory_lock(%s)", [KEY])
         async with app.leader("engine", also_advisory_key=KEY) as lead:
             await until_async(lambda: database.sql(held), 30)
-            await database.sql("delete from leasehold.node")
+            await database.sql("delete from leasework.node")
 
             async def anew() -> bool:
                 rows = await database.sql(held)
@@ -202,7 +202,7 @@ async def test_a_lock_in_a_thread_refuses_waits_and_loses_as_one_in_a_task(datab
     holds: list[Any] = []
     thread = asyncio.ensure_future(asyncio.to_thread(loses))
     await until_async(lambda: holds, 30)
-    await database.sql("delete from leasehold.node")
+    await database.sql("delete from leasework.node")
     await thread
 
 
@@ -210,12 +210,12 @@ async def test_a_fence_that_does_not_fit_is_told_and_the_lock_is_had_when_it_doe
     app = database.app()
     async with app.lock("x"):
         pass
-    await database.sql("update leasehold.fence set token = token + 100 where name = 'lock:x'")
+    await database.sql("update leasework.fence set token = token + 100 where name = 'lock:x'")
     waiter = asyncio.ensure_future(app.lock("x").acquire())
     [event] = await until_async(lambda: database.events("service_failed"), 30)
     assert event["service"] == "lock:x" and "fence" in event["error"]
     assert not waiter.done()
-    await database.sql("delete from leasehold.fence where name = 'lock:x'")
+    await database.sql("delete from leasework.fence where name = 'lock:x'")
     async with asyncio.timeout(60):
         await waiter
     assert await until_async(lambda: database.events("lease_remade"), 30)
@@ -239,14 +239,14 @@ async def test_a_deadline_alone_that_makes_no_sense_is_refused(database, due, on
     app.task(name="page")(lambda breach: None)
     with pytest.raises(BadDeadline, match=reason):
         await app.deadline("books", due=due, on_breach=on_breach)
-    assert await database.sql("select 1 from leasehold.deadline") == []
+    assert await database.sql("select 1 from leasework.deadline") == []
 
 
 async def test_one_that_is_past_keeping_is_told_and_one_whose_connection_died_is_met(database):
     app = database.app()
     app.task(name="page")(lambda breach: None)
     gone = await app.deadline("papers", due=3600, on_breach="page")
-    await database.sql("delete from leasehold.deadline")
+    await database.sql("delete from leasework.deadline")
     async with await psycopg.AsyncConnection.connect(database.dsn) as user:
         for act in (gone.met, gone.cancel):
             with pytest.raises(DeadlineNotFound, match="papers"):
@@ -257,7 +257,7 @@ async def test_one_that_is_past_keeping_is_told_and_one_whose_connection_died_is
     kept = await app.deadline("books", due=3600, on_breach="page")
     await database.sql(
         "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where datname = current_database() and application_name like 'leasehold%%'"
+        " where datname = current_database() and application_name like 'leasework%%'"
         " and pid <> pg_backend_pid()",
     )
     assert await kept.met(), "asked again on a new connection"

@@ -11,7 +11,7 @@ from gevent import monkey
 monkey.patch_all()
 
 import gevent
-from leasehold import App
+from leasework import App
 
 app = App()
 
@@ -30,7 +30,7 @@ from gevent import monkey
 monkey.patch_all()
 
 import gevent
-from leasehold import App
+from leasework import App
 
 app = App()
 heard = []
@@ -64,11 +64,11 @@ with app.sync.lock("nightly") as lock:
 
 
 def test_every_call_of_app_sync_works_in_greenlets(migrated: str, procs: Any):
-    process = procs.start(code=_CODE, env={"LEASEHOLD_DSN": migrated})
+    process = procs.start(code=_CODE, env={"LEASEWORK_DSN": migrated})
     process.wait_for("done", 60)
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_leaders_and_locks_work_in_greenlets(migrated: str, procs: Any, first: bool):
-    process = procs.start(code=_HELD.format(first=first), env={"LEASEHOLD_DSN": migrated})
+    process = procs.start(code=_HELD.format(first=first), env={"LEASEWORK_DSN": migrated})
     process.wait_for("LostLease", 60)

@@ -26,8 +26,8 @@ async def test_a_job_writer_that_began_after_the_snapshot_does_not_hold_back_the
             return int(row[0])
 
         held = await begun("insert into other values (1)")
-        writer = await begun("""select leasehold.enqueue('{"task": "t"}')""")
+        writer = await begun("""select leasework.enqueue('{"task": "t"}')""")
         [(xmax,)] = await sql("select pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
         assert held <= xmax <= writer, "the writer is newer than what a snapshot knows"
-        [(oldest,)] = await sql("select leasehold.oldest_job_writer()")
+        [(oldest,)] = await sql("select leasework.oldest_job_writer()")
         assert oldest == writer

@@ -20,18 +20,18 @@ from msgspec import structs
 from psycopg.conninfo import make_conninfo
 from psycopg.types.json import Jsonb
 
-from leasehold import App, errors
-from leasehold.config import Settings
-from leasehold.model.job import JobRequest
-from leasehold.pg.connection.session import Session
-from leasehold.pg.stores.store import PgStore
-from leasehold.pg.stores.store_jobs import _copy_lines
-from leasehold.tuning import Tuning
+from leasework import App, errors
+from leasework.config import Settings
+from leasework.model.job import JobRequest
+from leasework.pg.connection.session import Session
+from leasework.pg.stores.store import PgStore
+from leasework.pg.stores.store_jobs import _copy_lines
+from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until, until_async
 
 LIMIT = 1 << 20
-BACKEND = "select pid from pg_stat_activity where application_name = 'leasehold user'"
+BACKEND = "select pid from pg_stat_activity where application_name = 'leasework user'"
 WAITS = f"{BACKEND} and wait_event_type = 'Lock'"
 WAITS_FOR_ROWS = """
 select 1 from pg_stat_activity
@@ -69,8 +69,8 @@ async def nothing_came_of_it(sql: Any, pid: int, jobs: int) -> None:
         return not await sql(ALIVE, {"pid": pid})
 
     await until_async(gone, 30, "the server process has done what lay in its socket")
-    assert await sql("select count(*) from leasehold.job") == [(0,)]
-    assert await sql("select count(*) from leasehold.job_done") == [(jobs,)]
+    assert await sql("select count(*) from leasework.job") == [(0,)]
+    assert await sql("select count(*) from leasework.job_done") == [(jobs,)]
 
 
 @pytest.mark.parametrize("count", [1, 3], ids=["one", "several"])
@@ -94,8 +94,8 @@ COLUMNS = (
     "id, queue, task_name, priority, run_at, created_at, max_attempts, attempt, crashes, payload"
 )
 FINISHED = f"""
-    with gone as (delete from leasehold.job returning *)
-    insert into leasehold.job_done ({COLUMNS}, state)
+    with gone as (delete from leasework.job returning *)
+    insert into leasework.job_done ({COLUMNS}, state)
     select {COLUMNS}, 'completed' from gone"""
 
 
@@ -117,20 +117,20 @@ async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
     job, request = uuid4(), JobRequest(task="t", payload="{}")
     again = {**request.as_request(job, LIMIT), "retried": True}
     async with await psycopg.AsyncConnection.connect(migrated) as other:
-        await other.execute("select leasehold.enqueue(%s)", [Jsonb(again)])
+        await other.execute("select leasework.enqueue(%s)", [Jsonb(again)])
         await other.execute(FINISHED)
         first = asyncio.create_task(late.enqueue([(job, request)], LIMIT, False, None))
         await until_async(lambda: sql(WAITS), 30, "the first try to wait")
         await other.commit()
     assert await first == [(job, False)]
-    assert await sql("select count(*) from leasehold.job") == [(0,)]
+    assert await sql("select count(*) from leasework.job") == [(0,)]
 
 
 async def test_a_plain_enqueue_does_not_wait_for_the_history(late: PgStore, migrated: str) -> None:
     """An old day is being dropped: its lock is on all of them."""
     sent = [(uuid4(), JobRequest(task="t", payload="{}"))]
     async with await psycopg.AsyncConnection.connect(migrated) as other:
-        await other.execute("lock table leasehold.job_done in access exclusive mode")
+        await other.execute("lock table leasework.job_done in access exclusive mode")
         assert await late.enqueue(sent, LIMIT, False, None) == [(sent[0][0], True)]
 
 
@@ -196,7 +196,7 @@ async def test_what_may_have_run_and_left_nothing_is_not_repeated(
         return lost
 
     async def all_ran() -> bool:
-        return len(ran) >= count and not await sql("select 1 from leasehold.job")
+        return len(ran) >= count and not await sql("select 1 from leasework.job")
 
     store = await app.store()
     for name in ("enqueue", "copy"):
@@ -210,7 +210,7 @@ async def test_what_may_have_run_and_left_nothing_is_not_repeated(
             await app.enqueue_many([work.using(**options).job(n=n) for n in range(count)])
         monkeypatch.undo()
         await work.enqueue(n=-1)
-        await until_async(lambda: sql("select 1 where not exists (select 1 from leasehold.job)"))
+        await until_async(lambda: sql("select 1 where not exists (select 1 from leasework.job)"))
     assert sorted(ran) == [-1, *range(count)]
 
 
@@ -220,7 +220,7 @@ async def test_what_may_have_run_and_left_nothing_is_not_repeated(
     ids=lambda error: type(error).__name__,
 )
 async def test_an_error_after_a_try_that_was_sent_says_that_the_job_may_be_there(
-    app: App, monkeypatch: pytest.MonkeyPatch, later: errors.LeaseholdError
+    app: App, monkeypatch: pytest.MonkeyPatch, later: errors.LeaseworkError
 ) -> None:
     @app.task(name="t")
     async def work() -> None: ...
@@ -293,7 +293,7 @@ async def test_a_wait_for_a_job_goes_on_while_the_server_is_a_replica(
 
 async def test_an_id_that_waits_under_another_key_holds_no_second_key(sql: Any) -> None:
     """Nobody would release it, and no job with it would ever run."""
-    enqueue = "select id::text, created from leasehold.enqueue(%s)"
+    enqueue = "select id::text, created from leasework.enqueue(%s)"
     first, again = ({"id": str(uuid4()), "task": "t", "unique": key} for key in "ab")
     again["id"] = first["id"]
     assert await sql(enqueue, [Jsonb(first)]) == [(first["id"], True)]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Context
-from leasehold.duties.deadlines import DeadlineSweeper
-from leasehold.duties.leading import Periodic
-from leasehold.lease import news
-from leasehold.lease.guard import Guard
-from leasehold.loops.service import Service
-from leasehold.node import Node
-from leasehold.tuning import Tuning
+from leasework import App, Context
+from leasework.duties.deadlines import DeadlineSweeper
+from leasework.duties.leading import Periodic
+from leasework.lease import news
+from leasework.lease.guard import Guard
+from leasework.loops.service import Service
+from leasework.node import Node
+from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -55,7 +55,7 @@ async def test_a_death_that_nobody_tells_the_leader_of_is_found(
     async with app.node() as node:
         await until_async(node.leads)
         # a trigger writes the death
-        await sql("delete from leasehold.node where id = %(node)s", {"node": bench.node})
+        await sql("delete from leasework.node where id = %(node)s", {"node": bench.node})
         await until_async(lambda: ran, 30, "the dead node's job")
 
 
@@ -90,7 +90,7 @@ async def test_a_follower_decides_deadlines_while_nobody_leads(
     due = datetime.now(UTC) + timedelta(seconds=1)
     await app.deadline("backup", due=due, on_breach=page)
     async with app.node():
-        breached = "select 1 from leasehold.deadlines where state = 'breached'"
+        breached = "select 1 from leasework.deadlines where state = 'breached'"
         await until_async(lambda: sql(breached), 30, "the verdict")
         await until_async(lambda: pauses[-1] > 60, 30, "nothing is left to decide")
     assert max(pauses) <= Tuning.follower_sweep_seconds * 1.25
@@ -109,7 +109,7 @@ async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
 
     pauses = pauses_of(Periodic, monkeypatch)
     async with app.node():
-        await until_async(lambda: sql("select 1 from leasehold.schedule"))
+        await until_async(lambda: sql("select 1 from leasework.schedule"))
         await until_async(lambda: pauses and pauses[-1] > 60, 30, "it sleeps")
-        await sql("update leasehold.schedule set next_at = now()")
+        await sql("update leasework.schedule set next_at = now()")
         await until_async(lambda: ran, 30, "the moment")

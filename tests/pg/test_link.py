@@ -14,10 +14,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold.pg.connection.connect import connect
-from leasehold.pg.connection.fast.exchange import Answer
-from leasehold.pg.connection.fast.link import Link, settle
-from leasehold.pg.sql import Query
+from leasework.pg.connection.connect import connect
+from leasework.pg.connection.fast.exchange import Answer
+from leasework.pg.connection.fast.link import Link, settle
+from leasework.pg.sql import Query
 from tests.support.wait import until_async
 
 pytestmark = pytest.mark.every_loop
@@ -173,7 +173,7 @@ async def sent(link: Link, query: Query, **params: Any) -> list[Any]:
         return (await answer).rows()
 
 
-_PREPARED = "select count(*) from pg_prepared_statements where name like 'leasehold%'"
+_PREPARED = "select count(*) from pg_prepared_statements where name like 'leasework%'"
 
 
 async def prepared(link: Link) -> int:

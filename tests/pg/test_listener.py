@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from leasehold import App
-from leasehold.config import Polling
-from leasehold.pg.connection.session import Session
+from leasework import App
+from leasework.config import Polling
+from leasework.pg.connection.session import Session
 from tests.support.pgbouncer import PgBouncer
 from tests.support.wait import until_async
 
@@ -18,10 +18,10 @@ Sql = Callable[..., Awaitable[list[Any]]]
 pytestmark = pytest.mark.every_loop
 CUT = """
     select pg_terminate_backend(pid) from pg_stat_activity
-    where application_name = 'leasehold work' and datname = current_database()
+    where application_name = 'leasework work' and datname = current_database()
 """
-LOST = "select fields->>'why' from leasehold.event where kind = 'listen_lost'"
-ASLEEP = "select 1 from leasehold.node where sleeping <> '{}'"
+LOST = "select fields->>'why' from leasework.event where kind = 'listen_lost'"
+ASLEEP = "select 1 from leasework.node where sleeping <> '{}'"
 NEVER = Polling(listening=3600.0, blind=3600.0)
 """A job starts only when its notification arrives."""
 
@@ -41,14 +41,14 @@ async def test_what_others_send_on_the_channel_ends_nothing(
             lines = [r for r in caplog.records if getattr(r, "event", "") == "note_refused"]
             return [r.fields["note"] for r in lines] == refused  # type: ignore[attr-defined]
 
-        with caplog.at_level(logging.WARNING, "leasehold"):
+        with caplog.at_level(logging.WARNING, "leasework"):
             for note in notes:
-                await sql("select pg_notify('leasehold', %s)", [note])
+                await sql("select pg_notify('leasework', %s)", [note])
             await until_async(told, 30, "each of them to be told")
         assert node.wakeups.healthy
         async with app.lock("one", timeout=30) as lock:
             assert lock.held
-    assert not await sql("select 1 from leasehold.event where kind = 'listen_lost'")
+    assert not await sql("select 1 from leasework.event where kind = 'listen_lost'")
     await app.close()
 
 
@@ -100,9 +100,9 @@ async def test_two_nodes_of_a_loop_hear_each_and_the_second_goes_on_when_the_fir
         async with app.node() as one:
             await until_async(lambda: one.wakeups.healthy and two.wakeups.healthy, 60)
             one.wakeups._on_wake = two.wakeups._on_wake
-            await sql("select pg_notify('leasehold', 'q:both')")
+            await sql("select pg_notify('leasework', 'q:both')")
             await until_async(lambda: heard.count("both") == 2, 30, "both to hear")
-        await sql("select pg_notify('leasehold', 'q:one')")
+        await sql("select pg_notify('leasework', 'q:one')")
         await until_async(lambda: "one" in heard, 30, "the other to hear")
         assert heard.count("one") == 1
         two.wakeups._on_wake = wake
@@ -147,7 +147,7 @@ async def test_without_listen_a_node_neither_listens_nor_says_that_it_cannot(
 async def test_behind_a_pooler_no_wake_ups_are_missed(pgbouncer: PgBouncer, sql: Sql):
     """They are not expected there: status would name each node as a problem."""
     app = App(pgbouncer.dsn, recover_within=9)
-    report = "select seq, info from leasehold.node where info ->> 'pooled' = 'true' and seq >= %s"
+    report = "select seq, info from leasework.node where info ->> 'pooled' = 'true' and seq >= %s"
     async with app.node():
         [(seq, _)] = await until_async(lambda: sql(report, [0]), 60)
         [(_, info)] = await until_async(lambda: sql(report, [seq + 2]), 60)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from leasehold import App
-from leasehold.errors import BadFilter, Unavailable
-from leasehold.model.filter import JobFilter
-from leasehold.model.job import JobOptions, JobRequest
-from leasehold.tuning import Tuning
+from leasework import App
+from leasework.errors import BadFilter, Unavailable
+from leasework.model.filter import JobFilter
+from leasework.model.job import JobOptions, JobRequest
+from leasework.tuning import Tuning
 from tests.support.wait import until_async
 
 
@@ -35,8 +35,8 @@ async def test_jobs_are_found_behind_many_others(app: App, sql: Any) -> None:
     for wanted in ({"task": "rare"}, {"queue": "mail"}, {"tag": "vip"}):
         assert [job.id for job in await app.jobs(**wanted)] == [old.id], wanted
     assert len(await app.jobs()) == 8 and len(await app.jobs(limit=5)) == 5
-    await sql("update leasehold.job set ready = false, held_because = 'scheduled'")
-    await sql("update leasehold.job set held_because = 'retryable' where id = %s", [old.id])
+    await sql("update leasework.job set ready = false, held_because = 'scheduled'")
+    await sql("update leasework.job set held_because = 'retryable' where id = %s", [old.id])
     assert [job.id for job in await app.jobs(state="retryable")] == [old.id]
     assert [job.id for job in await app.jobs(state="scheduled", task="rare")] == []
     assert len(await app.jobs(state="scheduled")) == 7
@@ -55,7 +55,7 @@ async def test_a_list_that_takes_too_long_is_refused(app: App) -> None:
 
 async def test_a_name_that_too_many_nodes_have_is_refused(app: App, sql: Any) -> None:
     dead = (
-        "insert into leasehold.death (node, worker_id, app, release, how)"
+        "insert into leasework.death (node, worker_id, app, release, how)"
         " select gen_random_uuid(), 'web-' || n || ':1:abcdef', 'shop', 'r', 'left'"
         " from generate_series(1, {}) n"
     )
@@ -74,7 +74,7 @@ async def test_running_jobs_behind_too_many_others_are_not_left_out_silently(
 ) -> None:
     await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(5)])
     await sql(
-        "insert into leasehold.claimed_to (node, queue, level, seat)"
+        "insert into leasework.claimed_to (node, queue, level, seat)"
         " values (gen_random_uuid(), 'default', 1, 1000)"
     )
     assert await app.jobs(state="running") == []

@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.errors import Unavailable
-from leasehold.pg.stores.store import PgStore
+from leasework import App
+from leasework.errors import Unavailable
+from leasework.pg.stores.store import PgStore
 from tests.support.wait import until
 
-RETURNED = "select count(*) from leasehold.job where not fresh and node is null"
+RETURNED = "select count(*) from leasework.job where not fresh and node is null"
 
 
 async def test_what_could_not_be_given_back_at_once_is_given_back_later(

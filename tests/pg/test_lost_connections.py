@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.errors import LeaseholdError, Unavailable
-from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.session import Session
+from leasework.config import Settings
+from leasework.errors import LeaseworkError, Unavailable
+from leasework.pg.connection.pool import Pool
+from leasework.pg.connection.session import Session
 from tests.pg.bench import copy_line
 from tests.support.relay import Relay
 from tests.support.wait import until_async
@@ -122,7 +122,7 @@ async def test_a_connection_that_ends_while_it_is_idle_is_not_used_again(
     await pool.fetch(*WAKE)
     session = session_of(pool)
     if failed:
-        with suppress(LeaseholdError):
+        with suppress(LeaseworkError):
             await pool.fetch("job/wake", {"queues": "no array"})
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as other:
         pid = session.connection.info.backend_pid

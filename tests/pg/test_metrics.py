@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from leasehold import App
-from leasehold.app.metrics import Exposition, as_text
-from leasehold.cli.locking import Runner
-from leasehold.watch.metric_names import COUNTER, METRICS
-from leasehold.watch.metrics import Sheet, read_metrics
+from leasework import App
+from leasework.app.metrics import Exposition, as_text
+from leasework.cli.locking import Runner
+from leasework.watch.metric_names import COUNTER, METRICS
+from leasework.watch.metrics import Sheet, read_metrics
 from tests.services.sessions import Two, two_processes
 
 Sql = Any
@@ -34,7 +34,7 @@ async def sheet_of(app: App) -> Sheet:
 
 async def lease(app: App, event: str) -> float:
     sheet = await sheet_of(app)
-    return sheet.series[f"leasehold_lease_{event}_total"][("default",)]
+    return sheet.series[f"leasework_lease_{event}_total"][("default",)]
 
 
 async def test_each_lease_event_is_a_count_of_its_own(app: App, two: Two, sql: Sql):
@@ -60,14 +60,14 @@ async def test_leaderless_seconds_are_those_between_two_leases(app: App, two: Tw
     term = await a.lead()
     assert await lease(app, "leaderless_seconds") == 0
     await a.store.resign(term, a.id, 10.0, None)
-    await sql("update leasehold.leader set vacated_at = vacated_at - interval '100 s'")
+    await sql("update leasework.leader set vacated_at = vacated_at - interval '100 s'")
     assert 100 <= await lease(app, "leaderless_seconds") < 130, "nobody leads yet"
     await b.lead()
     assert 100 <= await lease(app, "leaderless_seconds") < 130
     # it was not heard of for longer than its lease of 6 s
-    await sql("update leasehold.leader set renewed_at = clock_timestamp() - interval '56 s'")
+    await sql("update leasework.leader set renewed_at = clock_timestamp() - interval '56 s'")
     sheet = await sheet_of(app)
-    assert sheet.series["leasehold_leader_held"][("default",)] == 0
+    assert sheet.series["leasework_leader_held"][("default",)] == 0
     assert 150 <= await lease(app, "leaderless_seconds") < 190
     await a.lead()
     assert 150 <= await lease(app, "leaderless_seconds") < 190
@@ -78,21 +78,21 @@ async def test_a_leader_whose_row_was_deleted_and_made_again_is_not_held(
 ):
     a = two.a
     await a.lead()
-    await sql("delete from leasehold.leader")
+    await sql("delete from leasework.leader")
     assert await a.store.ensure_election("default", 6.0)
-    [(node, renewed)] = await sql("select node, renewed_at from leasehold.leader")
+    [(node, renewed)] = await sql("select node, renewed_at from leasework.leader")
     assert (node, renewed) == (a.id, None)
     sheet = await sheet_of(app)
-    assert sheet.series["leasehold_up"][()] == 1
-    assert sheet.series["leasehold_leader_held"][("default",)] == 0
-    assert sheet.series["leasehold_lease_leaderless_seconds_total"][("default",)] == 0
+    assert sheet.series["leasework_up"][()] == 1
+    assert sheet.series["leasework_leader_held"][("default",)] == 0
+    assert sheet.series["leasework_lease_leaderless_seconds_total"][("default",)] == 0
 
 
 async def test_the_holder_of_a_lock_is_named_also_where_nothing_says_since_when(
     app: App, two: Two, sql: Sql
 ):
     row = (
-        "insert into leasehold.leader (name, node, token, lease_seconds, acquired_at) "
+        "insert into leasework.leader (name, node, token, lease_seconds, acquired_at) "
         "values ('lock:nightly', %s, 3, 6, %s)"
     )
 
@@ -100,9 +100,9 @@ async def test_the_holder_of_a_lock_is_named_also_where_nothing_says_since_when(
         try:
             return await Runner(app, "nightly", ("true",), 1.0)._holder()
         finally:
-            await sql("delete from leasehold.leader where name = 'lock:nightly'")
+            await sql("delete from leasework.leader where name = 'lock:nightly'")
 
-    [(worker,)] = await sql("select worker_id from leasehold.workers where node = %s", [two.a.id])
+    [(worker,)] = await sql("select worker_id from leasework.workers where node = %s", [two.a.id])
     await sql(row, [two.a.id, "2026-01-01 12:00+00"])
     assert (await holder()).startswith(f"held by {worker} since 2026-01-01 ")
     await sql(row, [two.a.id, None])
@@ -118,36 +118,36 @@ async def test_counts_outlive_the_rows_they_were_counted_from(app: App, two: Two
         await a.store.record([{**row, "kind": kind}], None)
     await a.store.heartbeat(a.id, a.token, [], ["default"], {"renew_failed": 7}, [], 10.0, None)
     minute = "(date_trunc('minute', now()), 'mail', 'send', 5, 0, 1, 0, 2, '{\"20\": 6}', '{}')"
-    await sql(f"insert into leasehold.history values {minute}")
-    await sql("update leasehold.history set completed = 8, wait = '{\"20\": 9}'")
+    await sql(f"insert into leasework.history values {minute}")
+    await sql("update leasework.history set completed = 8, wait = '{\"20\": 9}'")
 
     async def counts() -> list[float]:
         series = (await sheet_of(app)).series
         return [
-            series["leasehold_events_total"][("tick_missed",)],
-            series["leasehold_events_total"][("ack_refused",)],
-            series["leasehold_lease_renew_failed_total"][("default",)],
-            series["leasehold_jobs_finished_total"][("mail", "send", "completed")],
-            series["leasehold_jobs_finished_total"][("mail", "send", "discarded")],
-            series["leasehold_attempts_failed_total"][("mail", "send")],
+            series["leasework_events_total"][("tick_missed",)],
+            series["leasework_events_total"][("ack_refused",)],
+            series["leasework_lease_renew_failed_total"][("default",)],
+            series["leasework_jobs_finished_total"][("mail", "send", "completed")],
+            series["leasework_jobs_finished_total"][("mail", "send", "discarded")],
+            series["leasework_attempts_failed_total"][("mail", "send")],
         ]
 
     expected = [2.0, 1.0, 7.0, 8.0, 1.0, 2.0]
     assert await counts() == expected
     assert await a.store.fold_counts(100) > 0
     assert await counts() == expected
-    await sql("delete from leasehold.event")
-    await sql("delete from leasehold.history")
-    await sql("delete from leasehold.node")
+    await sql("delete from leasework.event")
+    await sql("delete from leasework.history")
+    await sql("delete from leasework.node")
     assert await counts() == expected
     await a.store.fold_counts(100)
-    assert await sql("select count(*) from leasehold.tally") == [(0,)]
+    assert await sql("select count(*) from leasework.tally") == [(0,)]
     assert await counts() == expected
 
 
 async def test_many_series_of_one_metric_leave_room_for_the_others(app: App, sql: Sql):
     await sql(
-        "insert into leasehold.total (metric, subject, part, n) "
+        "insert into leasework.total (metric, subject, part, n) "
         "select metric, 'queue' || n, '0', n from (values ('run'), ('wait')) m (metric), "
         "generate_series(1, 5) n"
     )
@@ -158,20 +158,20 @@ async def test_many_series_of_one_metric_leave_room_for_the_others(app: App, sql
 
 async def test_two_who_fold_at_once_count_nothing_twice(app: App, two: Two, sql: Sql):
     await sql(
-        "insert into leasehold.tally (metric, subject, n) "
+        "insert into leasework.tally (metric, subject, n) "
         "select 'event', 'tick_missed', 1 from generate_series(1, 3000)"
     )
     folded = 0
     while more := sum(await asyncio.gather(*[p.store.fold_counts(70) for p in (two.a, two.b)])):
         folded += more
     assert folded == 3000
-    rows = "select metric, subject, n from leasehold.total"
+    rows = "select metric, subject, n from leasework.total"
     assert await sql(rows) == [("event", "tick_missed", 3000)]
 
 
 async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
     jobs = """
-        insert into leasehold.job (id, queue, task_name, payload, priority, run_at, created_at,
+        insert into leasework.job (id, queue, task_name, payload, priority, run_at, created_at,
                                    max_attempts, ready)
         select gen_random_uuid(), queue, 'task', '{}', n,
                now() - make_interval(secs => seconds + n), now(), 1, true
@@ -187,24 +187,24 @@ async def test_a_queue_with_many_priorities_hides_no_other(app: App, sql: Sql):
     assert 1300 <= rows["first"].oldest_seconds < 1330, "the oldest has the last priority"
     assert 52 <= rows["second"].oldest_seconds < 82
     sheet = await sheet_of(app)
-    assert set(sheet.series["leasehold_queue_ready"]) == {("first",), ("second",), ("third",)}
+    assert set(sheet.series["leasework_queue_ready"]) == {("first",), ("second",), ("third",)}
 
-    await sql("update leasehold.job set node = gen_random_uuid() where priority > 1")
+    await sql("update leasework.job set node = gen_random_uuid() where priority > 1")
     rows = {row.queue: row for row in await operator.reports.queues(None)}
     assert 1001 <= rows["first"].oldest_seconds < 1031, "of those that could run"
-    await sql("update leasehold.job set node = gen_random_uuid()")
+    await sql("update leasework.job set node = gen_random_uuid()")
     rows = {row.queue: row for row in await operator.reports.queues(None)}
     assert [row.oldest_seconds for row in rows.values()] == [None] * 3
 
 
 async def test_the_estimate_of_a_long_queue_leaves_out_what_waits_for_its_time(app: App, sql: Sql):
     await sql(
-        "insert into leasehold.job (id, queue, task_name, payload, ready)"
+        "insert into leasework.job (id, queue, task_name, payload, ready)"
         " select gen_random_uuid(), 'default', 't', '{}', n % 4 = 0"
         " from generate_series(1, 24000) n"
     )
     operator = await app.operator("test", "test")
-    await sql("analyze leasehold.job")
+    await sql("analyze leasework.job")
     [row] = await operator.reports.queues(None)
     assert (row.ready, row.capped) == (5000, True)
     assert row.about and 5000 < row.about < 7000
@@ -219,12 +219,12 @@ async def test_an_open_transaction_and_a_waiting_lock_are_seen(app: App, migrate
             series: dict[str, Any] = {}
             for _ in range(300):
                 series = (await sheet_of(app)).series
-                if series["leasehold_advisory_locks_waiting"][()] == 1:
+                if series["leasework_advisory_locks_waiting"][()] == 1:
                     break
                 await asyncio.sleep(0.1)
-            assert series["leasehold_advisory_locks_waiting"][()] == 1
-            assert series["leasehold_advisory_locks_held"][()] == 1
-            assert series["leasehold_xmin_pinned_seconds"][()] > 0
+            assert series["leasework_advisory_locks_waiting"][()] == 1
+            assert series["leasework_advisory_locks_held"][()] == 1
+            assert series["leasework_xmin_pinned_seconds"][()] > 0
             await holder.rollback()
             await wait
 
@@ -239,7 +239,7 @@ async def test_the_text_is_what_prometheus_reads(app: App, two: Two):
             assert sample.name == name
             assert tuple(sample.labels) == known.labels
     assert "_created" not in text
-    assert found["leasehold_up"].samples[0].value == 1
+    assert found["leasework_up"].samples[0].value == 1
 
 
 async def test_a_database_without_the_schema_is_said_and_the_endpoint_answers(direct_dsn: str):
@@ -248,14 +248,14 @@ async def test_a_database_without_the_schema_is_said_and_the_endpoint_answers(di
         text = (await Exposition(app).text()).decode()
     finally:
         await app.close()
-    assert "leasehold_up 0.0" in text
-    assert 'leasehold_problems{kind="schema_missing"} 1.0' in text
-    assert 'leasehold_problems{kind="no_leader"} 0.0' in text
+    assert "leasework_up 0.0" in text
+    assert 'leasework_problems{kind="schema_missing"} 1.0' in text
+    assert 'leasework_problems{kind="no_leader"} 0.0' in text
 
 
 def test_hostile_names_do_not_break_the_text():
     sheet = Sheet()
-    sheet.put("leasehold_queue_ready", 3, 'a"b\\c\nd{}')
+    sheet.put("leasework_queue_ready", 3, 'a"b\\c\nd{}')
     [sample] = [
         sample
         for family in text_string_to_metric_families(as_text(sheet).decode())
@@ -266,7 +266,7 @@ def test_hostile_names_do_not_break_the_text():
 
 async def test_of_a_queue_beyond_those_that_are_read_no_figure_is_made_up(app: App, sql: Sql):
     await sql("""
-        insert into leasehold.job (id, queue, task_name, payload, run_at, created_at, max_attempts,
+        insert into leasework.job (id, queue, task_name, payload, run_at, created_at, max_attempts,
                                    ready)
         select gen_random_uuid(), 'q' || n, 'task', '{}', now(), now(), 1, true
         from generate_series(1, 220) n
@@ -277,5 +277,5 @@ async def test_of_a_queue_beyond_those_that_are_read_no_figure_is_made_up(app: A
 
     async with app.node():
         sheet = await sheet_of(app)
-    assert len(sheet.series["leasehold_queue_ready"]) == 200
-    assert ("zz",) in sheet.series["leasehold_queue_slots"]
+    assert len(sheet.series["leasework_queue_ready"]) == 200
+    assert ("zz",) in sheet.series["leasework_queue_slots"]

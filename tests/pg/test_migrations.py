@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.errors import PermissionDenied, SchemaMissing, SchemaTooNew, SchemaTooOld
-from leasehold.pg.schema import migrate
+from leasework import App
+from leasework.config import Settings
+from leasework.errors import PermissionDenied, SchemaMissing, SchemaTooNew, SchemaTooOld
+from leasework.pg.schema import migrate
 
 Sql = Callable[..., Awaitable[list[Any]]]
 
@@ -43,8 +43,8 @@ async def test_a_role_that_may_create_nothing_finds_it_applied(
         limited = Settings(dsn=f"{direct_dsn} user={role}")
         with pytest.raises(PermissionDenied):
             await migrate.apply(limited)
-        await sql(f"grant usage on schema leasehold to {role}")
-        await sql(f"grant select on leasehold.migration to {role}")
+        await sql(f"grant usage on schema leasework to {role}")
+        await sql(f"grant select on leasework.migration to {role}")
         assert await migrate.apply(limited) == []
     finally:
         await sql(f"drop owned by {role}")
@@ -54,7 +54,7 @@ async def test_a_role_that_may_create_nothing_finds_it_applied(
 async def test_a_migration_that_fails_leaves_nothing_behind(
     direct_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = migrate.Migration(2, "broken", 2, "create table leasehold.half (); select 1/0;")
+    broken = migrate.Migration(2, "broken", 2, "create table leasework.half (); select 1/0;")
     monkeypatch.setattr(migrate, "MIGRATIONS", (*migrate.MIGRATIONS, broken))
     settings = Settings(dsn=direct_dsn)
     with pytest.raises(Exception, match="division by zero"):
@@ -62,7 +62,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(
     assert await migrate.applied(settings) == {}
 
 
-@pytest.mark.parametrize("schema", ["leasehold", "j", "night_work"])
+@pytest.mark.parametrize("schema", ["leasework", "j", "night_work"])
 async def test_the_printed_sql_makes_the_same_schema(direct_dsn: str, schema: str) -> None:
     with psycopg.connect(direct_dsn, autocommit=True) as connection:
         connection.execute(migrate.script(schema).encode())
@@ -72,14 +72,14 @@ async def test_the_printed_sql_makes_the_same_schema(direct_dsn: str, schema: st
 
 
 DRIFTS = {
-    "drop index leasehold.job_ready": "missing: index CREATE INDEX job_ready",
-    "alter table leasehold.job add note text": "unexpected: column job.note text",
-    "alter table leasehold.job alter queue drop not null": "unexpected: column job.queue text",
-    "drop view leasehold.leaders": "missing: view leaders",
-    "drop trigger bury on leasehold.node": "missing: trigger",
-    "alter table leasehold.job_key drop constraint job_key_pkey": "missing: index CREATE UNIQUE",
-    "create table leasehold.mine (n int)": "unexpected: column mine.n integer",
-    """create or replace function leasehold.timeline() returns bigint language sql
+    "drop index leasework.job_ready": "missing: index CREATE INDEX job_ready",
+    "alter table leasework.job add note text": "unexpected: column job.note text",
+    "alter table leasework.job alter queue drop not null": "unexpected: column job.queue text",
+    "drop view leasework.leaders": "missing: view leaders",
+    "drop trigger bury on leasework.node": "missing: trigger",
+    "alter table leasework.job_key drop constraint job_key_pkey": "missing: index CREATE UNIQUE",
+    "create table leasework.mine (n int)": "unexpected: column mine.n integer",
+    """create or replace function leasework.timeline() returns bigint language sql
        as 'select 1::bigint'""": "unexpected: function CREATE OR REPLACE FUNCTION",
 }
 
@@ -96,7 +96,7 @@ async def test_verify_names_what_differs(migrated: str, sql: Sql) -> None:
 
 
 async def test_days_of_history_are_no_drift(migrated: str, sql: Sql) -> None:
-    await sql("select leasehold.partitions(now() + interval '30 days', 9, 36500)")
+    await sql("select leasework.partitions(now() + interval '30 days', 9, 36500)")
     assert await migrate.verify(Settings(dsn=migrated)) == []
 
 
@@ -117,7 +117,7 @@ async def refusal(app: App) -> Exception:
 async def test_without_a_schema_it_says_how_to_make_one(dsn: str) -> None:
     app = App(dsn)
     error = await refusal(app)
-    assert isinstance(error, SchemaMissing) and "leasehold schema apply" in str(error)
+    assert isinstance(error, SchemaMissing) and "leasework schema apply" in str(error)
     with pytest.raises(SchemaMissing):
         async with app.node():
             raise AssertionError("a node without a schema")
@@ -127,18 +127,18 @@ async def test_without_a_schema_it_says_how_to_make_one(dsn: str) -> None:
 
 
 async def test_a_schema_that_is_too_old_is_refused(app: App, sql: Sql) -> None:
-    await sql("update leasehold.migration set number = 0")
+    await sql("update leasework.migration set number = 0")
     error = await refusal(app)
-    assert isinstance(error, SchemaTooOld) and "leasehold schema apply" in str(error)
+    assert isinstance(error, SchemaTooOld) and "leasework schema apply" in str(error)
     with pytest.raises(SchemaTooOld):
         async with app.node():
             raise AssertionError("a node on an old schema")
 
 
 async def test_a_schema_that_is_too_new_is_refused(app: App, sql: Sql, migrated: str) -> None:
-    await sql("insert into leasehold.migration values (99, 'future', 99)")
+    await sql("insert into leasework.migration values (99, 'future', 99)")
     error = await refusal(app)
-    assert isinstance(error, SchemaTooNew) and "Upgrade leasehold" in str(error)
+    assert isinstance(error, SchemaTooNew) and "Upgrade leasework" in str(error)
     for act in (migrate.apply, migrate.verify):
         with pytest.raises(SchemaTooNew):
             await act(Settings(dsn=migrated))
@@ -146,7 +146,7 @@ async def test_a_schema_that_is_too_new_is_refused(app: App, sql: Sql, migrated:
 
 async def test_a_newer_schema_that_an_older_program_can_use_is_used(app: App, sql: Sql) -> None:
     """Blue goes on while green has migrated already."""
-    await sql("insert into leasehold.migration values (99, 'compatible', 1)")
+    await sql("insert into leasework.migration values (99, 'compatible', 1)")
 
     @app.task(name="t")
     async def work() -> int:

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from leasehold import App
-from leasehold.errors import (
+from leasework import App
+from leasework.errors import (
     BadJob,
     ConfigError,
     ReadOnlyServer,
@@ -48,7 +48,7 @@ async def effects(sql: Sql) -> Callable[[], Awaitable[tuple[int, int]]]:
 
     async def count() -> tuple[int, int]:
         rows = await sql(
-            "select (select count(*) from effect), (select count(*) from leasehold.job)"
+            "select (select count(*) from effect), (select count(*) from leasework.job)"
         )
         return rows[0]
 
@@ -63,7 +63,7 @@ async def test_run_in_counts_from_the_call_and_not_from_the_start_of_the_transac
         user.execute("select now()")
         await task.using(on=user, run_in=3600).enqueue()
         seconds = "extract(epoch from {} - now())"
-        [row] = user.execute(f"select {seconds.format('run_at')} from leasehold.job").fetchall()
+        [row] = user.execute(f"select {seconds.format('run_at')} from leasework.job").fetchall()
         assert row[0] > 3600
 
 
@@ -298,10 +298,10 @@ async def test_another_database_and_other_things_are_refused(app: App, task: Any
 async def test_a_database_without_the_schema_says_so(
     app: App, task: Any, direct_dsn: str, sql: Sql
 ) -> None:
-    await sql("drop schema leasehold cascade")
+    await sql("drop schema leasework cascade")
     for name in ("psycopg", "asyncpg", "sqlalchemy Session"):
         async with ALL[name](direct_dsn) as way:
-            with pytest.raises(SchemaMissing, match="Pass a connection to leasehold's database"):
+            with pytest.raises(SchemaMissing, match="Pass a connection to leasework's database"):
                 await task.using(on=way.connection).enqueue()
 
 

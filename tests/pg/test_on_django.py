@@ -12,10 +12,10 @@ import pytest
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict
 
-from leasehold import App, Backoff, SyncContext
-from leasehold.errors import WrongConnection
-from leasehold.integrations.rows import claim_rows
-from leasehold.model.states import State
+from leasework import App, Backoff, SyncContext
+from leasework.errors import WrongConnection
+from leasework.integrations.rows import claim_rows
+from leasework.model.states import State
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -26,7 +26,7 @@ if not settings.configured:
 
 from django.db import OperationalError, connection, connections, transaction  # noqa: E402
 
-from leasehold.integrations.django.base import DjangoApp  # noqa: E402
+from leasework.integrations.django.base import DjangoApp  # noqa: E402
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.errors import BadJob, JobFailed, UnknownTask
-from leasehold.testing import drain
+from leasework import App
+from leasework.errors import BadJob, JobFailed, UnknownTask
+from leasework.testing import drain
 
 
 async def test_a_task_names_the_task_for_its_failures(migrated: str):
@@ -80,7 +80,7 @@ def test_what_cannot_take_a_failure_is_refused_at_the_definition():
 async def test_a_failure_is_told_in_the_transaction_that_ends_the_job(migrated: str):
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         request = json.dumps({"task": "t", "on_failure": "tell"})
-        cursor = await user.execute("select id from leasehold.enqueue(%s)", [request])
+        cursor = await user.execute("select id from leasework.enqueue(%s)", [request])
         row: Any = await cursor.fetchone()
         await user.commit()
         app = App(migrated)
@@ -103,10 +103,10 @@ async def test_a_callback_that_was_edited_by_hand_does_not_keep_its_job_from_end
         raise LookupError("no")
 
     await broken.enqueue()
-    await sql('update leasehold.job set on_failure = \'{"task": ""}\'')
+    await sql('update leasework.job set on_failure = \'{"task": ""}\'')
     [record] = await drain(app)
     assert record.state == "discarded"
-    [(fields,)] = await sql("select fields from leasehold.event where kind = 'callback_failed'")
+    [(fields,)] = await sql("select fields from leasework.event where kind = 'callback_failed'")
     assert fields["name"] == "on_failure of broken"
     await app.close()
 
@@ -119,4 +119,4 @@ async def test_sql_refuses_a_callback_that_cannot_become_a_job(migrated: str, wr
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         request = json.dumps({"task": "t", "on_failure": wrong})
         with pytest.raises(psycopg.DataError, match="on_failure"):
-            await user.execute("select leasehold.enqueue(%s)", [request])
+            await user.execute("select leasework.enqueue(%s)", [request])

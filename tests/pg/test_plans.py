@@ -12,25 +12,25 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Settings
-from leasehold.model.filter import JobFilter
-from leasehold.pg.connection.session import Session
-from leasehold.pg.sql import statement
+from leasework.config import Settings
+from leasework.model.filter import JobFilter
+from leasework.pg.connection.session import Session
+from leasework.pg.sql import statement
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import jobs_of
 
 WAITING = """
-insert into leasehold.job (id, queue, task_name, run_at, ready, held_because, payload)
+insert into leasework.job (id, queue, task_name, run_at, ready, held_because, payload)
 select gen_random_uuid(), 'default', 't', now() + interval '1 day', false, 'scheduled', '{}'
 from generate_series(1, 20000)
 """
 READY = """
-insert into leasehold.job (id, queue, task_name, payload)
+insert into leasework.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, 2000)
 """
 
 SCHEDULES = """
-insert into leasehold.schedule
+insert into leasework.schedule
     (app, name, spec, described, task_name, job, missed, grace_seconds, release, next_at)
 select 'shop', n, '{}', 'd', 't', '{}', 'all', 1, '1', now() + n * interval '1 s'
 from generate_series(1, 5000) n
@@ -38,7 +38,7 @@ from generate_series(1, 5000) n
 
 
 async def plan_of(sql: Any, name: str, params: dict[str, Any]) -> str:
-    rows = await sql(f"explain {statement(name, 'leasehold')}", params)
+    rows = await sql(f"explain {statement(name, 'leasework')}", params)
     return "\n".join(row[0] for row in rows)
 
 
@@ -64,7 +64,7 @@ async def stale(bench: Bench, sql: Any) -> list[tuple[UUID, int]]:
     """200 claims of which the statistics know nothing: (job, token)."""
     await sql(WAITING)
     await sql(READY)
-    await sql("analyze leasehold.job")
+    await sql("analyze leasework.job")
     jobs = await bench.store.claim(bench.node, 1, {"default": 200}, [], None)
     return [(job.id, job.claim_token) for job in jobs]
 
@@ -84,11 +84,11 @@ async def test_a_claim_finds_its_rows_by_their_order(
 ) -> None:
     """In the function, of which a plan says nothing: by what its transaction read."""
     params = bench.claim_params(limit=100)
-    cursor = await bench.user.execute(statement("job/claim", "leasehold"), params)
+    cursor = await bench.user.execute(statement("job/claim", "leasework"), params)
     assert len(jobs_of(await cursor.fetchall())) == 100
     cursor = await bench.user.execute(
         "select seq_tup_read, idx_tup_fetch from pg_stat_xact_user_tables"
-        " where relid = 'leasehold.job'::regclass"
+        " where relid = 'leasework.job'::regclass"
     )
     [(scanned, found)] = await cursor.fetchall()
     assert scanned == 0 and 100 <= found < 1000
@@ -112,12 +112,12 @@ async def test_running_jobs_are_listed_without_reading_the_jobs_that_wait(
     await sql(READY.replace("2000", "40000"))
     params = {**JobFilter(state="running").params(), "nodes": None, "after": UUID(int=0)}
     params.update(limit=1000, scan=1_000_000)
-    cursor = await bench.user.execute(statement("web/jobs_running", "leasehold"), params)
+    cursor = await bench.user.execute(statement("web/jobs_running", "leasework"), params)
     [(cut, _, ids)] = await cursor.fetchall()
     assert len(ids) == len(stale) and not cut
     cursor = await bench.user.execute(
         "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables"
-        " where relid = 'leasehold.job'::regclass"
+        " where relid = 'leasework.job'::regclass"
     )
     [(read,)] = await cursor.fetchall()
     assert read < 15_000, "a claim notes how far it went ten thousand seats ahead"
@@ -130,9 +130,9 @@ async def test_the_outcome_of_one_job_is_not_planned_each_time(
     """To plan it costs more than to carry it out. Looked at after a backlog: its index is larger
     than an empty table's, and the plan for one job would seem to be worth its time."""
     await sql(READY.replace("2000", "30000"))
-    await sql("analyze leasehold.job")
-    await sql("delete from leasehold.job")
-    await sql("vacuum leasehold.job")
+    await sql("analyze leasework.job")
+    await sql("delete from leasework.job")
+    await sql("vacuum leasework.job")
     await sql(READY.replace("2000", "1"))
     session = await Session.open(Settings(dsn=migrated), "work")
     for _ in range(20):
@@ -152,7 +152,7 @@ async def test_the_next_moment_is_found_without_reading_all_schedules(
 ) -> None:
     """The leader looks after each batch of ticks."""
     await sql(SCHEDULES)
-    await sql("analyze leasehold.schedule")
+    await sql("analyze leasework.schedule")
     params = {"app": "shop", "now": None, "without": "[]"}
     plan = await plan_of(sql, "schedule/next", params)
     assert "Seq Scan" not in plan and "using schedule_next" in plan, plan

@@ -17,11 +17,11 @@ from uuid import UUID
 import pytest
 from psycopg.types.json import Jsonb
 
-from leasehold.config import Settings
-from leasehold.pg.connection.session import Session
-from leasehold.pg.sql import query
+from leasework.config import Settings
+from leasework.pg.connection.session import Session
+from leasework.pg.sql import query
 
-FOLDER = Path(str(files("leasehold.pg"))) / "sql"
+FOLDER = Path(str(files("leasework.pg"))) / "sql"
 ELSEWHERE = {"bench", "chaos", "demo", "doctor", "migrations", "user"}
 """Folders of what is sent in sessions with other settings."""
 READ_ALL = {"Sort", "Aggregate", "Hash", "WindowAgg", "Unique", "ModifyTable"}
@@ -37,7 +37,7 @@ left join pg_inherits on inhrelid = c.oid
 left join pg_class p on p.oid = inhparent
 left join pg_index i on i.indexrelid = coalesce(p.oid, c.oid)
 left join pg_class t on t.oid = i.indrelid
-where c.relnamespace = 'leasehold'::regnamespace and c.relkind in ('r', 'p', 'i', 'I')
+where c.relnamespace = 'leasework'::regnamespace and c.relkind in ('r', 'p', 'i', 'I')
 """
 
 
@@ -77,7 +77,7 @@ class Header:
     def lacks(self, node: Node, relations: Relations) -> str | None:
         """What this node of a plan reads and the header does not say."""
         plan = node.plan
-        if plan.get("Schema", "leasehold") != "leasehold":
+        if plan.get("Schema", "leasework") != "leasework":
             return None
         if plan["Node Type"] == "Seq Scan":
             table = relations[plan["Relation Name"]].name
@@ -121,7 +121,7 @@ async def relations(sql: Any) -> Relations:
 
 async def plan_of(session: Session, name: str) -> Iterator[Node]:
     """Of a statement for whatever its values are."""
-    statement = query(name, "leasehold")
+    statement = query(name, "leasework")
     values = f"({', '.join(['null'] * len(statement.names))})" if statement.names else ""
     run = session.connection.execute
     await run(b"prepare looked_at as " + statement.text)
@@ -159,13 +159,13 @@ def test_every_index_that_a_header_names_is_there(relations: Relations) -> None:
 @pytest.mark.parametrize(
     ("statement", "lack"),
     [
-        ("select from leasehold.job where ready and queue = 'q'", "job_ready"),
-        ("select from leasehold.job order by id", "all of job_pkey"),
-        ("select from leasehold.job order by id limit 1", None),
-        ("select from leasehold.attempt where claim_token = 1", "all of attempt_pkey"),
-        (f"select from leasehold.attempt where job_id = '{NOBODY}'", None),
-        ("select from leasehold.job where attempt = 1", "all of job"),
-        ("select from leasehold.node where id = gen_random_uuid()", None),
+        ("select from leasework.job where ready and queue = 'q'", "job_ready"),
+        ("select from leasework.job order by id", "all of job_pkey"),
+        ("select from leasework.job order by id limit 1", None),
+        ("select from leasework.attempt where claim_token = 1", "all of attempt_pkey"),
+        (f"select from leasework.attempt where job_id = '{NOBODY}'", None),
+        ("select from leasework.job where attempt = 1", "all of job"),
+        ("select from leasework.node where id = gen_random_uuid()", None),
     ],
 )
 async def test_what_is_not_named_is_seen(

@@ -14,12 +14,12 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from leasehold.config import Settings
-from leasehold.model.deadline import Callback, Level
-from leasehold.model.job import ClaimedJob
-from leasehold.model.states import State
-from leasehold.pg.stores.reports import PgReports
-from leasehold.pg.stores.store import PgStore
+from leasework.config import Settings
+from leasework.model.deadline import Callback, Level
+from leasework.model.job import ClaimedJob
+from leasework.model.states import State
+from leasework.pg.stores.reports import PgReports
+from leasework.pg.stores.store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -28,11 +28,11 @@ TWICE_PREPARED = 12
 OUTCOMES = [State.COMPLETED, State.DISCARDED]
 """Recorded by a short statement, and by that for all of them."""
 BURST = """
-insert into leasehold.job (id, queue, task_name, payload)
+insert into leasework.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, %(jobs)s)
 """
 DEADLINES = """
-insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
+insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
                                 due_at, callback, made_at, closed_at)
 select gen_random_uuid(), 1, false, state || n, state, 'enqueued', 60, 'success', 'cancel',
        now() + n * interval '1 hour', '{"task": "t"}', now(), case state when 'met' then now() end
@@ -46,18 +46,18 @@ where t.relid in (select %(table)s::regclass union all
                   select inhrelid from pg_inherits where inhparent = %(table)s::regclass)
 """
 KEYS = """
-insert into leasehold.job_key (key, job_id)
+insert into leasework.job_key (key, job_id)
 select 'k' || n, gen_random_uuid() from generate_series(1, 10000) n
 """
 ENDED = (
-    "update leasehold.job set history = false, node = gen_random_uuid(), claimed_at = now(),"
+    "update leasework.job set history = false, node = gen_random_uuid(), claimed_at = now(),"
     " claim_token = 1 where id = %s",
-    "delete from leasehold.job where id = %s",
+    "delete from leasework.job where id = %s",
 )
 """Of a job that ran and leaves no history: its deadline is judged."""
-ARM = "select id from leasehold.deadline_arm(gen_random_uuid(), 'mine', %(level)s)"
+ARM = "select id from leasework.deadline_arm(gen_random_uuid(), 'mine', %(level)s)"
 DONE = """
-insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at,
+insert into leasework.job_done (id, finished_at, queue, task_name, priority, run_at, created_at,
                                 max_attempts, attempt, crashes, state, payload)
 select gen_random_uuid(), now(), 'default', 't', 0, now(), now(), 5, 1, 0, 'completed', '{}'
 from generate_series(1, 10000)
@@ -65,12 +65,12 @@ from generate_series(1, 10000)
 AUTOVACUUMED = """
 select case c.relkind when 'r' then 'table' else 'index' end, c.oid::regclass::text
 from pg_class c join pg_namespace n on n.oid = c.relnamespace left join pg_am a on a.oid = c.relam
-where n.nspname = 'leasehold' and (c.relkind = 'r' or c.relkind = 'i' and a.amname = 'brin')
+where n.nspname = 'leasework' and (c.relkind = 'r' or c.relkind = 'i' and a.amname = 'brin')
 """
 """Tables, and BRIN indexes of tables."""
 SESSION = """
 select pid from pg_stat_activity
-where datname = current_database() and application_name = 'leasehold work'
+where datname = current_database() and application_name = 'leasework work'
 """
 Claim = Callable[[int], Awaitable[list[ClaimedJob]]]
 
@@ -97,7 +97,7 @@ async def quiet(alone: str) -> AsyncIterator[Bench]:
 async def rows_read(sql: Any, table: str) -> tuple[int, int]:
     """So far, by all that have ended and by ``sql``: by scans of the table, and by its indexes."""
     await sql("select pg_stat_force_next_flush()")
-    [(scanned, found)] = await sql(READ, {"table": f"leasehold.{table}"})
+    [(scanned, found)] = await sql(READ, {"table": f"leasework.{table}"})
     return int(scanned), int(found)
 
 
@@ -132,11 +132,11 @@ async def test_each_claim_and_outcome_reads_its_own_of_a_burst(
 
     claim: Claim = by_candidates if advisory else quiet.claim
     await sql(BURST, {"jobs": seen})
-    await sql("analyze leasehold.job")
-    await sql("delete from leasehold.job")
+    await sql("analyze leasework.job")
+    await sql("delete from leasework.job")
     for _ in range(running):
         await quiet.claimed()
-    await sql("vacuum analyze leasehold.job")
+    await sql("vacuum analyze leasework.job")
     before = await rows_read(sql, "job")
     for state in OUTCOMES * TWICE_PREPARED:
         await quiet.enqueue()
@@ -160,27 +160,27 @@ async def test_each_claim_and_outcome_reads_its_own_of_a_burst(
 async def test_each_outcome_frees_its_own_key_of_a_burst(
     quiet: Bench, sql: Any, state: State
 ) -> None:
-    await sql("vacuum analyze leasehold.job_key")
+    await sql("vacuum analyze leasework.job_key")
     for n in range(TWICE_PREPARED):
         await quiet.ack(await quiet.claimed(unique=f"early {n}"), state=state)
     before = await rows_read(sql, "job_key")
     await sql(BURST, {"jobs": 30_000})
-    await sql("update leasehold.job set unique_key = 'k' || id")
+    await sql("update leasework.job set unique_key = 'k' || id")
     await sql(
-        "insert into leasehold.job_key (key, job_id) select unique_key, id from leasehold.job"
+        "insert into leasework.job_key (key, job_id) select unique_key, id from leasework.job"
     )
     for _ in range(4):
         assert len((await quiet.ack(*await quiet.claim(100), state=state)).written) == 100
     await end(quiet, sql)
     scanned, found = await rows_read(sql, "job_key")
     assert scanned == before[0] and found - before[1] < 1_000
-    [(left,)] = await sql("select count(*) from leasehold.job_key")
+    [(left,)] = await sql("select count(*) from leasework.job_key")
     assert left == 30_000 - 400
 
 
 async def test_a_deadline_is_found_among_those_that_came(quiet: Bench, sql: Any) -> None:
     levels = [Level(Callback("t"), since="enqueued", seconds=60)]
-    await sql("vacuum analyze leasehold.deadline")
+    await sql("vacuum analyze leasework.deadline")
     before = await rows_read(sql, "deadline")
     for n in range(TWICE_PREPARED):
         deadline, _ = await quiet.store.arm_deadline(uuid4(), f"mine {n}", levels, None)
@@ -207,11 +207,11 @@ async def test_a_user_enqueues_among_those_that_came(alone: str, sql: Any) -> No
 
         async def enqueue() -> None:
             for job in jobs:
-                await user.execute("select leasehold.enqueue(%(job)s)", {"job": Jsonb(job)})
+                await user.execute("select leasework.enqueue(%(job)s)", {"job": Jsonb(job)})
             cursor = await user.execute(ARM, {"level": Jsonb(level)})
             [(deadline,)] = await cursor.fetchall()
-            await user.execute("select leasehold.deadline_end(%s, 'met')", [deadline])
-            cursor = await user.execute("select id from leasehold.enqueue(%s)", [Jsonb(watched)])
+            await user.execute("select leasework.deadline_end(%s, 'met')", [deadline])
+            cursor = await user.execute("select id from leasework.enqueue(%s)", [Jsonb(watched)])
             [(job,)] = await cursor.fetchall()
             for statement in ENDED:  # these are planned by what is there; what they call is not
                 await user.execute(statement, [job], prepare=False)
@@ -234,7 +234,7 @@ async def test_a_user_enqueues_among_those_that_came(alone: str, sql: Any) -> No
 async def test_status_sees_a_queue_behind_a_long_one(quiet: Bench, sql: Any) -> None:
     await sql(BURST, {"jobs": 12_000})
     await quiet.enqueue(queue="late")
-    await sql("update leasehold.job set run_at = now() - interval '1 day' where queue = 'late'")
+    await sql("update leasework.job set run_at = now() - interval '1 day' where queue = 'late'")
     summary = await PgReports(quiet.store.pool).summary(None)
     assert set(summary.queues) == {"default", "late"}
     assert summary.oldest_seconds and summary.oldest_seconds > 86_000

@@ -13,13 +13,13 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.errors import BadPayload, Unavailable
-from leasehold.pg.connection import session as sessions
-from leasehold.pg.connection.fast.exchange import Answer
-from leasehold.pg.connection.pool import Pool
-from leasehold.pg.connection.session import Session
-from leasehold.pg.sql import query
+from leasework.config import Settings
+from leasework.errors import BadPayload, Unavailable
+from leasework.pg.connection import session as sessions
+from leasework.pg.connection.fast.exchange import Answer
+from leasework.pg.connection.pool import Pool
+from leasework.pg.connection.session import Session
+from leasework.pg.sql import query
 from tests.support.wait import until_async
 
 WAKE = "job/wake", {"queues": ["default"]}
@@ -42,12 +42,12 @@ async def pool(migrated: str) -> AsyncIterator[Pool]:
 async def other(migrated: str) -> AsyncIterator[psycopg.AsyncConnection]:
     """In a transaction that keeps the table of jobs locked until it ends."""
     async with await psycopg.AsyncConnection.connect(migrated) as connection:
-        await connection.execute("lock leasehold.job in access exclusive mode")
+        await connection.execute("lock leasework.job in access exclusive mode")
         yield connection
 
 
 async def jobs(connection: psycopg.AsyncConnection) -> int:
-    row = await (await connection.execute("select count(*) from leasehold.job")).fetchone()
+    row = await (await connection.execute("select count(*) from leasework.job")).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -197,7 +197,7 @@ async def test_a_call_has_its_time_limit_also_in_a_process_without_a_free_descri
     pool: Pool, other: psycopg.AsyncConnection
 ) -> None:
     loop = asyncio.get_running_loop()
-    query("job/enqueue_plain", "leasehold")  # read from its file once
+    query("job/enqueue_plain", "leasework")  # read from its file once
     with no_descriptor_left():
         with pytest.raises(OSError, match="Too many open files"):
             os.dup(0)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from leasehold import App
-from leasehold.config import Limits, Polling
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import Wake
+from leasework import App
+from leasework.config import Limits, Polling
+from leasework.pg.stores.store import PgStore
+from leasework.ports import Wake
 from tests.support.wait import until_async
 
 QUEUES = {f"q{number:02}": 2 for number in range(50)}
@@ -85,7 +85,7 @@ async def alone(migrated: str) -> AsyncIterator[App]:
 
 
 async def all_sleep(sql: Any, count: int) -> None:
-    sleeping = "select 1 from leasehold.node where cardinality(sleeping) = %(count)s"
+    sleeping = "select 1 from leasework.node where cardinality(sleeping) = %(count)s"
     await until_async(lambda: sql(sleeping, {"count": count}), 30)
 
 

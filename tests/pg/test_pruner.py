@@ -10,14 +10,14 @@ from typing import Any
 
 import psycopg
 
-from leasehold import App
-from leasehold.config import Limits, Settings
-from leasehold.duties.leading import Pruner
-from leasehold.env import Clock, Env
-from leasehold.loops.service import ServiceContext
-from leasehold.pg.stores.reports import PgReports
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import Term
+from leasework import App
+from leasework.config import Limits, Settings
+from leasework.duties.leading import Pruner
+from leasework.env import Clock, Env
+from leasework.loops.service import ServiceContext
+from leasework.pg.stores.reports import PgReports
+from leasework.pg.stores.store import PgStore
+from leasework.ports import Term
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -49,16 +49,16 @@ async def test_rows_are_pruned_although_a_day_cannot_be_made(migrated: str, sql:
         lambda: term,
     )
     [(day,)] = await sql("select to_char(now() at time zone 'UTC' + '1 day', 'YYYYMMDD')")
-    await sql(f"drop table leasehold.job_done_{day}")
+    await sql(f"drop table leasework.job_done_{day}")
     await sql(
-        "create table leasehold.by_hand partition of leasehold.job_done"
+        "create table leasework.by_hand partition of leasework.job_done"
         f" for values from ('{day} 12:00Z') to ('{day} 13:00Z')"
     )
     await sql(
-        "insert into leasehold.event (at, kind, level) select now() - interval '90 days', 'a', 'b'"
+        "insert into leasework.event (at, kind, level) select now() - interval '90 days', 'a', 'b'"
     )
     await pruner.tick(None)
-    assert await sql("select count(*) from leasehold.event") == [(0,)]
+    assert await sql("select count(*) from leasework.event") == [(0,)]
     assert events == ["service_failed"]
     await store.close()
 
@@ -78,17 +78,17 @@ async def test_rows_are_pruned_behind_a_long_reader_and_the_days_are_asked_for_o
     pruner = Pruner(ServiceContext(settings, env, emit, store, store), lambda: term)
     [(tomorrow,)] = await sql("select to_char(now() at time zone 'UTC' + '1 day', 'YYYYMMDD')")
     old = (
-        "insert into leasehold.event (at, kind, level, fields) "
+        "insert into leasework.event (at, kind, level, fields) "
         "select now() - interval '90 days', 'a', 'info', '{}'"
     )
-    count = "select count(*) from leasehold.event"
-    day = f"select to_regclass('leasehold.job_done_{tomorrow}') is not null"
+    count = "select count(*) from leasework.event"
+    day = f"select to_regclass('leasework.job_done_{tomorrow}') is not null"
     assert await pruner.tick(None) == 600.0, "nothing in its way"
 
-    await sql(f"drop table leasehold.job_done_{tomorrow}")
+    await sql(f"drop table leasework.job_done_{tomorrow}")
     await sql(f"{old} from generate_series(1, 5)")
     async with await psycopg.AsyncConnection.connect(migrated) as dump:
-        await dump.execute("lock table leasehold.job_done in access share mode")
+        await dump.execute("lock table leasework.job_done in access share mode")
         store.asked = 0
         assert [await pruner.tick(None) for _ in range(3)] == [0.1, 0.1, 60.0]
         assert await sql(count) == [(0,)]
@@ -111,16 +111,16 @@ async def test_an_expired_key_that_a_new_job_is_taking_over_stays_that_jobs(
     store = PgStore(Settings(dsn=migrated), "work")
     days = {"events": 14, "ticks": 30, "attempts": 7, "history": 14}
     job = '{"task": "mail", "unique": "7", "unique_for": 3600}'
-    wanted = f"select id, created from leasehold.enqueue('{job}')"
+    wanted = f"select id, created from leasework.enqueue('{job}')"
     await sql(wanted)
-    await sql("update leasehold.job_key set held_until = now() - interval '1 second'")
+    await sql("update leasework.job_key set held_until = now() - interval '1 second'")
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         [(second, created)] = await (await user.execute(wanted.encode())).fetchall()
         assert created
         pruned = asyncio.create_task(store.prune(days, 100, None))
         waits = (
             "select 1 from pg_stat_activity where datname = current_database() "
-            "and application_name = 'leasehold work' and wait_event_type = 'Lock'"
+            "and application_name = 'leasework work' and wait_event_type = 'Lock'"
         )
 
         async def looked_at_the_keys() -> bool:
@@ -129,12 +129,12 @@ async def test_an_expired_key_that_a_new_job_is_taking_over_stays_that_jobs(
         await until_async(looked_at_the_keys, 10, "the keys to be pruned, or waited for")
         await user.commit()
     await pruned
-    assert await sql("select job_id from leasehold.job_key") == [(second,)]
+    assert await sql("select job_id from leasework.job_key") == [(second,)]
     assert await sql(wanted) == [(second, False)], "the job is there once"
 
-    await sql("update leasehold.job_key set held_until = now() - interval '1 second'")
+    await sql("update leasework.job_key set held_until = now() - interval '1 second'")
     assert await store.prune(days, 100, None) == 1, "one that nobody takes over goes"
-    assert not await sql("select 1 from leasehold.job_key")
+    assert not await sql("select 1 from leasework.job_key")
     await store.close()
 
 
@@ -150,13 +150,13 @@ async def test_a_node_creates_the_days_before_its_first_job_ends(migrated: str, 
         await until_async(lambda: _true(leader.leads()), what="a leader")
         await until_async(lambda: _some(sql, days), what="its look at the days")
         [(names,)] = await sql(
-            "select string_agg('leasehold.' || relname, ', ') from pg_class "
+            "select string_agg('leasework.' || relname, ', ') from pg_class "
             "where relname ~ '^job_done_[0-9]{8}$'"
         )
         await sql(f"drop table {names}")
         async with app.node():
             await (await noop.enqueue()).wait(60)
-    assert await sql("select count(*) from leasehold.job_done_default") == [(0,)]
+    assert await sql("select count(*) from leasework.job_done_default") == [(0,)]
     await app.close()
 
 
@@ -164,13 +164,13 @@ async def test_a_process_that_starts_drops_no_day_that_the_leader_may_keep(
     migrated: str, sql: Sql
 ) -> None:
     await sql(
-        "create table leasehold.job_done_20200101 partition of leasehold.job_done "
+        "create table leasework.job_done_20200101 partition of leasework.job_done "
         "for values from ('2020-01-01') to ('2020-01-02')"
     )
     app = App(migrated)
     app.task(name="noop")(lambda: None)
     await app.make_node()
-    assert await sql("select to_regclass('leasehold.job_done_20200101') is not null") == [(True,)]
+    assert await sql("select to_regclass('leasework.job_done_20200101') is not null") == [(True,)]
     days = "select count(*) from pg_class where relname ~ '^job_done_[0-9]{8}$'"
     assert await sql(days) == [(9,)], "that day, today and the next seven"
     await app.close()
@@ -178,16 +178,16 @@ async def test_a_process_that_starts_drops_no_day_that_the_leader_may_keep(
 
 async def test_expired_jobs_of_the_default_partition_are_deleted(migrated: str, sql: Sql) -> None:
     await sql(
-        "insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, "
+        "insert into leasework.job_done (id, finished_at, queue, task_name, priority, run_at, "
         "created_at, max_attempts, attempt, crashes, state, payload) "
         "select gen_random_uuid(), now() - n * interval '1 day', 'q', 't', 0, now(), now(), 1, 1, "
         "0, 'completed', '{}' from generate_series(-20, 20, 40) n"
     )
     store = PgStore(Settings(dsn=migrated), "work")
-    [(oldest,)] = await sql("select min(finished_at) from leasehold.job_done_default")
+    [(oldest,)] = await sql("select min(finished_at) from leasework.job_done_default")
     assert (await PgReports(store.pool).summary(None)).undated == oldest
     await store.prune_days(7, None)
-    assert await sql("select finished_at > now() from leasehold.job_done_default") == [(True,)]
+    assert await sql("select finished_at > now() from leasework.job_done_default") == [(True,)]
     await store.close()
 
 
@@ -198,7 +198,7 @@ async def test_a_process_that_runs_no_jobs_leaves_no_death_to_look_after(
     async with app.lock("nightly"):
         pass
     await app.close()
-    assert await sql("select how, settled from leasehold.death") == [("left", True)]
+    assert await sql("select how, settled from leasework.death") == [("left", True)]
 
 
 async def _true(value: bool) -> bool:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 SHOP = """
-from leasehold import App
+from leasework import App
 
 app = App("postgresql://nobody@127.0.0.1:1/production")
 
@@ -27,15 +27,15 @@ async def send_mail(to: str) -> str:
 
 ASYNC = """
 import pytest
-from leasehold.testing import assert_enqueued, drain
+from leasework.testing import assert_enqueued, drain
 from shop import app, send_mail
 
 pytestmark = pytest.mark.MARK
 
 
 @pytest.mark.parametrize("n", range(3))
-async def test_a_mail_is_sent(leasehold_app, n):
-    assert leasehold_app is app
+async def test_a_mail_is_sent(leasework_app, n):
+    assert leasework_app is app
     assert await app.jobs() == []           # nothing of the test before
     await send_mail.enqueue("kim")
     await assert_enqueued(app, send_mail, to="kim")
@@ -45,27 +45,27 @@ async def test_a_mail_is_sent(leasehold_app, n):
 
 SYNC = """
 import asyncio
-from leasehold.testing.sync import assert_enqueued, drain
+from leasework.testing.sync import assert_enqueued, drain
 from shop import app, send_mail
 from sqlalchemy import create_engine, make_url, text
 
 
-def test_without_a_loop(leasehold_app):
-    assert leasehold_app.sync.jobs() == []
-    leasehold_app.sync.enqueue(send_mail.job("kim"))
-    assert_enqueued(leasehold_app, send_mail, to="kim")
-    assert [record.result for record in drain(leasehold_app)] == ["sent to kim"]
+def test_without_a_loop(leasework_app):
+    assert leasework_app.sync.jobs() == []
+    leasework_app.sync.enqueue(send_mail.job("kim"))
+    assert_enqueued(leasework_app, send_mail, to="kim")
+    assert [record.result for record in drain(leasework_app)] == ["sent to kim"]
 
 
-def test_a_loop_of_its_own(leasehold_app):
-    assert asyncio.run(leasehold_app.jobs()) == leasehold_app.sync.jobs() == []
+def test_a_loop_of_its_own(leasework_app):
+    assert asyncio.run(leasework_app.jobs()) == leasework_app.sync.jobs() == []
 
 
-def test_tables_of_the_template(leasehold_dsn):
-    assert leasehold_dsn.startswith("postgresql://")
-    engine = create_engine(make_url(leasehold_dsn).set(drivername="postgresql+psycopg"))
+def test_tables_of_the_template(leasework_dsn):
+    assert leasework_dsn.startswith("postgresql://")
+    engine = create_engine(make_url(leasework_dsn).set(drivername="postgresql+psycopg"))
     with engine.begin() as connection:
-        assert connection.execute(text("select count(*) from account, leasehold.job")).scalar() == 0
+        assert connection.execute(text("select count(*) from account, leasework.job")).scalar() == 0
     engine.dispose()
 
 
@@ -73,18 +73,18 @@ def test_the_app_has_its_own_settings_again():
     assert app.settings.dsn.endswith("/production")
 
 
-def test_a_second_session(leasehold_dsn, rival_session):
-    assert rival_session(leasehold_dsn).execute("select 1") == [(1,)]
+def test_a_second_session(leasework_dsn, rival_session):
+    assert rival_session(leasework_dsn).execute("select 1") == [(1,)]
 """
 
 CONFTEST = """
 import psycopg, pytest
 
 @pytest.fixture(scope="session")
-def leasehold_template(leasehold_template):
-    with psycopg.connect(leasehold_template) as connection:
+def leasework_template(leasework_template):
+    with psycopg.connect(leasework_template) as connection:
         connection.execute("create table account (id int)")
-    return leasehold_template
+    return leasework_template
 
 @pytest.fixture
 def anyio_backend():
@@ -92,10 +92,10 @@ def anyio_backend():
 """
 
 
-def run(folder: Path, server: str, *arguments: str, ini: str = "leasehold_app = shop:app") -> str:
+def run(folder: Path, server: str, *arguments: str, ini: str = "leasework_app = shop:app") -> str:
     """Run pytest on the project in ``folder``, and return what it says."""
     (folder / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
-    environ = {**os.environ, "LEASEHOLD_TEST_DSN": server, "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = {**os.environ, "LEASEWORK_TEST_DSN": server, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -118,7 +118,7 @@ def project(tmp_path: Path) -> Path:
 def left_over(server: str) -> int:
     with psycopg.connect(server) as connection:
         found = connection.execute(
-            "select count(*) from pg_database where datname like 'leasehold_test_%'"
+            "select count(*) from pg_database where datname like 'leasework_test_%'"
         ).fetchone()
         assert found
         return int(found[0])
@@ -145,7 +145,7 @@ def test_the_set_up_of_a_test_copies_one_database(
 ) -> None:
     """It takes most of the time of a short test. With ``-s``, this prints how much it is."""
     twenty = "import pytest\n\n@pytest.mark.parametrize('n', range(20))\n"
-    (project / "test_set_up.py").write_text(f"{twenty}def test_it(leasehold_app, n): ...")
+    (project / "test_set_up.py").write_text(f"{twenty}def test_it(leasework_app, n): ...")
     server = own_postgres(settings={"log_statement": "ddl"})
     said = run(project, server.dsn, "test_set_up.py", "--durations=0", "-vv")
     assert "20 passed" in said, said
@@ -153,7 +153,7 @@ def test_the_set_up_of_a_test_copies_one_database(
     assert sent.count("statement: create database") == 21
     assert len(re.findall("statement: create database .* template", sent)) == 20
     assert sent.count("drop database") == 21
-    assert sent.count("create table leasehold.job (") == 1, "the migrations run once"
+    assert sent.count("create table leasework.job (") == 1, "the migrations run once"
     # the first set-up also makes the template
     taken = sorted(float(seconds) for seconds in re.findall(r"([\d.]+)s setup", said))
     print(f"\nthe set-up of a test takes {median(taken):.2f} s (median of {len(taken)})")
@@ -167,11 +167,11 @@ def test_without_a_plugin_for_event_loops_plain_tests_work(project: Path, postgr
 @pytest.mark.parametrize(
     ("ini", "says"),
     [
-        ("", r"pytest.ini, below [pytest]: leasehold_app = shop:app."),
-        ("leasehold_app = shop:ap", "leasehold_app = shop:ap: module shop has no 'ap'"),
+        ("", r"pytest.ini, below [pytest]: leasework_app = shop:app."),
+        ("leasework_app = shop:ap", "leasework_app = shop:ap: module shop has no 'ap'"),
         (
-            "leasehold_app = shp:app",
-            "leasehold_app = shp:app: there is no module 'shp'. Got: shp. Did you mean",
+            "leasework_app = shp:app",
+            "leasework_app = shp:app: there is no module 'shp'. Got: shp. Did you mean",
         ),
     ],
 )

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Cancel, Context, Discard, Snooze, SyncContext
-from leasehold.errors import (
+from leasework import App, Cancel, Context, Discard, Snooze, SyncContext
+from leasework.errors import (
     BadJob,
     JobCancelled,
     JobFailed,
@@ -22,10 +22,10 @@ from leasehold.errors import (
     UniqueConflict,
     WaitTimeout,
 )
-from leasehold.model.backoff import Backoff
-from leasehold.model.job import JobRecord
-from leasehold.model.states import State
-from leasehold.pg.stores.store import PgStore
+from leasework.model.backoff import Backoff
+from leasework.model.job import JobRecord
+from leasework.model.states import State
+from leasework.pg.stores.store import PgStore
 from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -243,7 +243,7 @@ async def test_a_key_can_be_held_for_longer_than_its_job(app: App, sql: Sql) -> 
         await job.wait(60)
         again = await work.using(unique="k", unique_for=3600).enqueue()
         assert not again.created and again.id == job.id
-        await sql("update leasehold.job_key set held_until = now() - interval '1 second'")
+        await sql("update leasework.job_key set held_until = now() - interval '1 second'")
         assert (await work.using(unique="k", unique_for=3600).enqueue()).created
 
 
@@ -329,7 +329,7 @@ async def test_out_of_attempts_is_discarded_and_a_retry_begins_anew(app: App, sq
             await job.wait(60)
         record = await job.get()
         assert (record.attempt, record.state) == (3, State.DISCARDED)
-        tries = await sql("select attempt, outcome from leasehold.attempt order by 1")
+        tries = await sql("select attempt, outcome from leasework.attempt order by 1")
         assert tries == [(1, "retryable"), (2, "retryable"), (3, "discarded")]
         works = True
         assert await app.retry(job.id)
@@ -452,7 +452,7 @@ async def test_a_job_that_fails_while_a_cancel_is_on_its_way_is_cancelled(
 ) -> None:
     @app.task()
     async def fails(ctx: Context) -> None:
-        await sql("update leasehold.job set cancel_requested = true where id = %s", [ctx.job_id])
+        await sql("update leasework.job set cancel_requested = true where id = %s", [ctx.job_id])
         raise LookupError
 
     async with app.node():
@@ -474,7 +474,7 @@ async def test_without_history_nothing_is_left_of_a_completed_job(app: App, sql:
         assert (await work.using(unique="k").enqueue()).created
         with pytest.raises(JobFailed):  # a failure is kept
             await (await work.enqueue(fail=True)).wait(60)
-    assert await sql("select state from leasehold.jobs") == [("discarded",)]
+    assert await sql("select state from leasework.jobs") == [("discarded",)]
     with pytest.raises(JobNotFound, match="once the transaction that enqueued it has committed"):
         await app.cancel(job.id)
 
@@ -499,7 +499,7 @@ async def test_ten_thousand_jobs_go_in_by_copy_and_run_once_each(app: App, sql: 
     async with app.node(queues={"default": 500}):
         await until_async(lambda: len(ran) >= 10_000, 60, "10,000 runs")
     assert sorted(ran) == list(range(10_000))
-    assert await sql("select state, count(*) from leasehold.jobs group by 1") == [
+    assert await sql("select state, count(*) from leasework.jobs group by 1") == [
         ("completed", 10_000)
     ]
 

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.errors import Conflict
-from leasehold.model.states import State
-from leasehold.ports import Acked, Completion, Term
+from leasework.errors import Conflict
+from leasework.model.states import State
+from leasework.ports import Acked, Completion, Term
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -25,7 +25,7 @@ FAST = 4.0
 async def test_a_row_that_somebody_holds_stops_no_other_ack(bench: Bench) -> None:
     held = await bench.claimed()
     others = [await bench.claimed() for _ in range(3)]
-    await bench.user.execute("update leasehold.job set progress = 0.5 where id = %s", [held.id])
+    await bench.user.execute("update leasework.job set progress = 0.5 where id = %s", [held.id])
     async with asyncio.timeout(FAST):
         acked = await bench.ack(others[0], held, *others[1:])
     assert acked == Acked(frozenset(job.id for job in others), frozenset({held.id}))
@@ -45,7 +45,7 @@ async def test_an_ack_finds_rows_that_change_at_the_same_moment(
     jobs = {job.id: job for job in await bench.claim()}
     async with await psycopg.AsyncConnection.connect(bench.user.info.dsn, autocommit=True) as other:
         hammer = """do $$ begin loop
-            update leasehold.job set progress = random() where ready and node is not null;
+            update leasework.job set progress = random() where ready and node is not null;
             exit when not found; commit;
         end loop; end $$"""
         hammering = asyncio.create_task(other.execute(hammer))
@@ -56,7 +56,7 @@ async def test_an_ack_finds_rows_that_change_at_the_same_moment(
                 assert acked.written | acked.locked == left.keys()
                 left = {job_id: left[job_id] for job_id in acked.locked}
             await hammering  # it ends when nothing runs any more
-    rows = await sql("select state, count(*) from leasehold.jobs group by 1")
+    rows = await sql("select state, count(*) from leasework.jobs group by 1")
     assert rows == [(state, len(jobs))]
 
 
@@ -71,8 +71,8 @@ async def test_what_waits_for_no_named_reason_is_staged_though_nobody_knows_its_
     bench: Bench, sql: Sql
 ) -> None:
     job = await bench.enqueue(task="unheard-of", run_in=60.0)
-    await sql("update leasehold.job set held_because = null, run_at = now()")
-    await sql("insert into leasehold.fence (name, token) values ('app', 7)")
+    await sql("update leasework.job set held_because = null, run_at = now()")
+    await sql("insert into leasework.fence (name, token) values ('app', 7)")
     staged = await bench.store.stage(Term("app", 7), 10, None)
     assert (staged.count, staged.held_on) == (1, 0)
     assert await bench.state(job) is State.AVAILABLE
@@ -92,7 +92,7 @@ async def test_nothing_of_ours_waits_for_a_row_that_the_users_transaction_comple
     """While a handler's transaction is open, its job is left alone by each way that leads there."""
     job = await bench.claimed()
     me = (bench.node, job.id, job.claim_token)
-    await bench.user.execute("delete from leasehold.job where id = %s", [job.id])
+    await bench.user.execute("delete from leasework.job where id = %s", [job.id])
     async with asyncio.timeout(FAST):
         assert await bench.store.progress(*me, 0.5, None) is False
         assert await bench.store.requeue(job.id, job.claim_token) is State.RUNNING
@@ -111,7 +111,7 @@ async def test_a_cancel_waits_outside_the_database_for_a_row_that_somebody_holds
     bench: Bench,
 ) -> None:
     job = await bench.claimed()
-    await bench.user.execute("delete from leasehold.job where id = %s", [job.id])
+    await bench.user.execute("delete from leasework.job where id = %s", [job.id])
     cancel = asyncio.create_task(bench.store.cancel(job.id, "no more", None))
     async with asyncio.timeout(FAST):
         while (await bench.state(job.id)) is State.RUNNING and bench.store.statements < 12:
@@ -122,7 +122,7 @@ async def test_a_cancel_waits_outside_the_database_for_a_row_that_somebody_holds
 
 async def test_a_cancel_of_a_row_that_stays_locked_says_so(bench: Bench) -> None:
     job = await bench.claimed()
-    await bench.user.execute("select 1 from leasehold.job where id = %s for share", [job.id])
+    await bench.user.execute("select 1 from leasework.job where id = %s for share", [job.id])
     with pytest.raises(Conflict, match="a transaction holds a lock on the job's row"):
         await bench.store.cancel(job.id, "no more", None)
     await bench.user.rollback()

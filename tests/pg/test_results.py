@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Backoff, Context
-from leasehold.errors import JobFailed
-from leasehold.model.states import State
-from leasehold.testing import drain
+from leasework import App, Backoff, Context
+from leasework.errors import JobFailed
+from leasework.model.states import State
+from leasework.testing import drain
 from tests.pg import unstorable as results
 from tests.pg.unstorable import RESULTS
 
@@ -47,7 +47,7 @@ async def test_the_number_of_the_last_attempt_counts_runs_that_a_death_ended(
 
     await work.enqueue()
     # as a rescue leaves it: its worker died in the first run
-    await sql("update leasehold.job set attempt = 1, crashes = 1")
+    await sql("update leasework.job set attempt = 1, crashes = 1")
     await drain(app, until=timedelta(seconds=1))
     assert seen == [(2, 3), (3, 3)]
     [record] = await app.jobs()

@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool, StaticPool
 
-from leasehold import App
-from leasehold.errors import ConfigError, SameSession
-from leasehold.testing import open_rival_session
+from leasework import App
+from leasework.errors import ConfigError, SameSession
+from leasework.testing import open_rival_session
 from tests.pg.drivers import SYNC, url
 from tests.support.pgbouncer import PgBouncer
 

@@ -1,4 +1,4 @@
-"""`leasehold schema sql --roles`: a login in each role, what it does and what it may not do."""
+"""`leasework schema sql --roles`: a login in each role, what it does and what it may not do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App, Deadline
-from leasehold.cli.root import root
-from leasehold.config import Settings
-from leasehold.errors import PermissionDenied, Unavailable
-from leasehold.pg.schema import migrate, roles
-from leasehold.web import Login, dashboard
+from leasework import App, Deadline
+from leasework.cli.root import root
+from leasework.config import Settings
+from leasework.errors import PermissionDenied, Unavailable
+from leasework.pg.schema import migrate, roles
+from leasework.web import Login, dashboard
 from tests.support.wait import until_async
 
 NAMES = ("enqueue", "worker", "observer", "admin")
@@ -45,8 +45,8 @@ class Logins:
             self.sql(text, role)
 
     def cli(self, role: str, *arguments: str, exits: int = 0) -> str:
-        environ = {"LEASEHOLD_DSN": self[role] if role else self.dsn, "NO_COLOR": "1"}
-        done = CliRunner().invoke(root, arguments, prog_name="leasehold", env=environ)
+        environ = {"LEASEWORK_DSN": self[role] if role else self.dsn, "NO_COLOR": "1"}
+        done = CliRunner().invoke(root, arguments, prog_name="leasework", env=environ)
         assert done.exit_code == exits, f"{done.output}\n{done.exception!r}"
         return done.stdout
 
@@ -57,21 +57,21 @@ def logins(migrated: str) -> Iterator[Logins]:
     made = Logins(migrated)
     made.sql(made.cli("", "schema", "sql", "--roles"))
     for name in NAMES:
-        made.sql(f"create role t_{name} login in role leasehold_{name}")
+        made.sql(f"create role t_{name} login in role leasework_{name}")
     try:
         yield made
     finally:
         for name in NAMES:
-            for role in (f"t_{name}", f"leasehold_{name}"):
+            for role in (f"t_{name}", f"leasework_{name}"):
                 made.sql(f"drop owned by {role} cascade")
                 made.sql(f"drop role {role}")
 
 
 def test_it_may_be_run_again_and_gives_back_what_was_granted_beside_it(logins):
-    logins.sql("grant delete on leasehold.job to leasehold_observer")
-    logins.sql("delete from leasehold.job where false", "observer")
+    logins.sql("grant delete on leasework.job to leasework_observer")
+    logins.sql("delete from leasework.job where false", "observer")
     logins.sql(logins.cli("", "schema", "sql", "--roles"))
-    logins.refused("observer", "delete from leasehold.job where false")
+    logins.refused("observer", "delete from leasework.job where false")
     logins.cli("", "schema", "verify")
 
 
@@ -79,7 +79,7 @@ async def test_who_owns_the_schema_needs_no_right_to_create_one(direct_dsn: str)
     with psycopg.connect(direct_dsn, autocommit=True) as admin:
         admin.execute("create role t_shop login")
         try:
-            admin.execute("create schema leasehold authorization t_shop")
+            admin.execute("create schema leasework authorization t_shop")
             assert await migrate.apply(Settings(dsn=make_conninfo(direct_dsn, user="t_shop")))
         finally:
             admin.execute("drop owned by t_shop cascade")
@@ -89,9 +89,9 @@ async def test_who_owns_the_schema_needs_no_right_to_create_one(direct_dsn: str)
 def test_it_does_not_wait_for_a_long_transaction_while_it_holds_the_tables_of_leases(
     migrated: str,
 ) -> None:
-    script = CliRunner().invoke(root, ["schema", "sql", "--roles"], prog_name="leasehold").output
+    script = CliRunner().invoke(root, ["schema", "sql", "--roles"], prog_name="leasework").output
     with psycopg.connect(migrated) as user, psycopg.connect(migrated, autocommit=True) as admin:
-        user.execute("select 1 from leasehold.job")
+        user.execute("select 1 from leasework.job")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             admin.execute(script.encode())
 
@@ -117,9 +117,9 @@ def test_who_is_no_superuser_can_run_it_too(logins):
     logins.sql("create role t_maker login createrole")
     try:
         # a member of the owner, with the right to give the roles away
-        logins.sql("grant leasehold_admin to t_maker with admin option")
+        logins.sql("grant leasework_admin to t_maker with admin option")
         for name in ("enqueue", "worker", "observer"):
-            logins.sql(f"grant leasehold_{name} to t_maker with admin option")
+            logins.sql(f"grant leasework_{name} to t_maker with admin option")
         script = logins.cli("", "schema", "sql", "--roles")
         with psycopg.connect(make_conninfo(logins.dsn, user="t_maker"), autocommit=True) as maker:
             notices: list[str] = []
@@ -132,43 +132,43 @@ def test_who_is_no_superuser_can_run_it_too(logins):
 
 FORBIDDEN = {
     "enqueue": [
-        "select * from leasehold.job",
-        "select * from leasehold.jobs",
-        "select * from leasehold.events",
-        "insert into leasehold.job (id, queue, task_name, payload) "
+        "select * from leasework.job",
+        "select * from leasework.jobs",
+        "select * from leasework.events",
+        "insert into leasework.job (id, queue, task_name, payload) "
         "values (gen_random_uuid(), 'q', 't', '{}')",
-        "update leasehold.job set priority = 1",
-        "delete from leasehold.job",
-        "update leasehold.leader set node = null",
-        "select leasehold.enqueue_plain(gen_random_uuid(), 'q', 't', 0::smallint, 1::smallint, "
+        "update leasework.job set priority = 1",
+        "delete from leasework.job",
+        "update leasework.leader set node = null",
+        "select leasework.enqueue_plain(gen_random_uuid(), 'q', 't', 0::smallint, 1::smallint, "
         "null, null, true, '{}', now())",
-        "select * from leasehold.partitions(now(), 1, 0)",
-        "select * from leasehold.deadline_arm(gen_random_uuid(), 'x', "
+        "select * from leasework.partitions(now(), 1, 0)",
+        "select * from leasework.deadline_arm(gen_random_uuid(), 'x', "
         """'{"on_breach": "t", "seconds": 5}')""",
     ],
     "worker": [
-        "truncate leasehold.job",
-        "drop table leasehold.job",
-        "alter table leasehold.job add column x integer",
-        "create table leasehold.mine (x integer)",
-        "insert into leasehold.migration (number, name, min_known) values (9, 'x', 9)",
-        "update leasehold.event set kind = 'x'",
-        "update leasehold.term set token = 0",
-        "create trigger t before insert on leasehold.job for each row "
-        "execute function leasehold.bury()",
-        "create or replace function leasehold.timeline() returns bigint language sql return 1",
-        "alter schema leasehold rename to mine",
-        "select * from leasehold.job_done_default",
+        "truncate leasework.job",
+        "drop table leasework.job",
+        "alter table leasework.job add column x integer",
+        "create table leasework.mine (x integer)",
+        "insert into leasework.migration (number, name, min_known) values (9, 'x', 9)",
+        "update leasework.event set kind = 'x'",
+        "update leasework.term set token = 0",
+        "create trigger t before insert on leasework.job for each row "
+        "execute function leasework.bury()",
+        "create or replace function leasework.timeline() returns bigint language sql return 1",
+        "alter schema leasework rename to mine",
+        "select * from leasework.job_done_default",
     ],
     "observer": [
-        'select * from leasehold.enqueue(\'{"task": "t"}\')',
-        "insert into leasehold.event (kind, level) values ('x', 'info')",
-        "update leasehold.schedule set paused = true",
-        "delete from leasehold.job_done",
-        "select nextval('leasehold.token_seq')",
-        "select * from leasehold.partitions(now(), 1, 0)",
-        "select 1 from leasehold.fence for share",
-        "truncate leasehold.event",
+        'select * from leasework.enqueue(\'{"task": "t"}\')',
+        "insert into leasework.event (kind, level) values ('x', 'info')",
+        "update leasework.schedule set paused = true",
+        "delete from leasework.job_done",
+        "select nextval('leasework.token_seq')",
+        "select * from leasework.partitions(now(), 1, 0)",
+        "select 1 from leasework.fence for share",
+        "truncate leasework.event",
     ],
     "admin": [
         "create role another_superuser superuser",
@@ -188,7 +188,7 @@ TRIGGER = """
 create temporary table x (on_failure jsonb, id uuid, task_name text, queue text, state text,
     last_error text, attempt integer, tags jsonb, schedule text, tick_at timestamptz,
     finished_at timestamptz);
-create trigger t after insert on x for each row execute function leasehold.failed();
+create trigger t after insert on x for each row execute function leasework.failed();
 insert into x (on_failure, finished_at) values ('{"task": "refund"}', now());
 """
 
@@ -202,8 +202,8 @@ def test_a_login_of_no_role_may_do_nothing_at_all(logins):
     logins.sql("create role t_stranger login")
     try:
         for text in (
-            "select * from leasehold.jobs",
-            'select * from leasehold.enqueue(\'{"task": "t"}\')',
+            "select * from leasework.jobs",
+            'select * from leasework.enqueue(\'{"task": "t"}\')',
         ):
             with (
                 pytest.raises(psycopg.errors.InsufficientPrivilege),
@@ -216,10 +216,10 @@ def test_a_login_of_no_role_may_do_nothing_at_all(logins):
 
 def test_without_the_roles_too_nobody_enqueues_who_was_not_granted_it(migrated):
     made = Logins(migrated)
-    made.sql("create role t_reader login; grant usage on schema leasehold to t_reader")
+    made.sql("create role t_reader login; grant usage on schema leasework to t_reader")
     try:
-        made.refused("reader", 'select * from leasehold.enqueue(\'{"task": "t"}\')')
-        made.refused("reader", "select * from leasehold.partitions(now(), 1, 0)")
+        made.refused("reader", 'select * from leasework.enqueue(\'{"task": "t"}\')')
+        made.refused("reader", "select * from leasework.partitions(now(), 1, 0)")
     finally:
         made.sql("drop owned by t_reader; drop role t_reader")
 
@@ -241,7 +241,7 @@ def test_operators_of_the_callers_own_do_not_run_with_the_owners_rights(logins):
         attacker.execute("grant usage on schema evil to public")
         attacker.execute("set search_path = evil, pg_catalog")
         job = json.dumps({"task": "t", "payload": {}})
-        assert attacker.execute("select * from leasehold.enqueue(%s)", (job,)).fetchone()
+        assert attacker.execute("select * from leasework.enqueue(%s)", (job,)).fetchone()
 
 
 async def test_an_application_enqueues_with_the_enqueue_role_alone(logins):
@@ -269,8 +269,8 @@ async def test_an_application_enqueues_with_the_enqueue_role_alone(logins):
     with pytest.raises(PermissionDenied):
         await app.jobs()
     await app.close()
-    assert logins.sql("select count(*) from leasehold.job")[0][0] == 54
-    assert logins.sql("select count(*) from leasehold.deadline")[0][0] == 1
+    assert logins.sql("select count(*) from leasework.job")[0][0] == 54
+    assert logins.sql("select count(*) from leasework.deadline")[0][0] == 1
 
 
 async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
@@ -323,10 +323,10 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
             await job.wait(60)
         # the leader's duties: the days ahead, pruning, history
         store = await app.store()
-        logins.sql("drop table leasehold.job_done_" + _tomorrow(logins))
+        logins.sql("drop table leasework.job_done_" + _tomorrow(logins))
         await store.prune_days(7, None)
         await store.prune({"events": 1, "ticks": 30, "attempts": 30, "history": 14}, 100, None)
-        assert logins.sql(f"select to_regclass('leasehold.job_done_{_tomorrow(logins)}')")[0][0]
+        assert logins.sql(f"select to_regclass('leasework.job_done_{_tomorrow(logins)}')")[0][0]
         operator = await app.operator("ann", "cli")
         await operator.run_now(ticks.name)
         await operator.pause(ticks.name)
@@ -334,7 +334,7 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
         failures = await operator.inspector.events("service_failed")
         assert failures == [], failures
     await app.close()
-    assert not logins.sql("select * from leasehold.nodes")
+    assert not logins.sql("select * from leasework.nodes")
     await asyncio.to_thread(logins.cli, "worker", "doctor", "--seconds", "0.2")
 
 
@@ -353,7 +353,7 @@ async def test_an_observer_sees_everything_and_the_dashboard_works_for_it(logins
         await job.wait(60)
         watch = asyncio.to_thread
         await until_async(
-            lambda: logins.sql("select 1 from leasehold.leaders where holder <> ''"), 60
+            lambda: logins.sql("select 1 from leasework.leaders where holder <> ''"), 60
         )
         assert json.loads(await watch(logins.cli, "observer", "status", "--json"))["ok"]
         for words in (
@@ -379,20 +379,20 @@ async def test_an_observer_sees_everything_and_the_dashboard_works_for_it(logins
 
 
 def test_an_admin_applies_what_comes_next_and_the_schema_stays_the_roles(logins):
-    logins.sql("drop table leasehold.history", "admin")
+    logins.sql("drop table leasework.history", "admin")
     logins.cli("admin", "schema", "verify", exits=1)
-    logins.sql("drop schema leasehold cascade", "admin")
-    logins.sql("grant create on database " + _database(logins) + " to leasehold_admin")
-    logins.sql("create schema leasehold authorization leasehold_admin")
+    logins.sql("drop schema leasework cascade", "admin")
+    logins.sql("grant create on database " + _database(logins) + " to leasework_admin")
+    logins.sql("create schema leasework authorization leasework_admin")
     logins.cli("", "schema", "apply")  # as a superuser: it makes them as the schema's owner
     owners = logins.sql(
         "select distinct relowner::regrole::text from pg_class "
-        "where relnamespace = 'leasehold'::regnamespace"
+        "where relnamespace = 'leasework'::regnamespace"
     )
-    assert owners == [("leasehold_admin",)]
+    assert owners == [("leasework_admin",)]
     assert logins.sql(
         "select proowner::regrole::text from pg_proc where proname = 'enqueue' and prosecdef"
-    ) == [("leasehold_admin",)]
+    ) == [("leasework_admin",)]
     logins.cli("admin", "schema", "verify")
     logins.sql(logins.cli("admin", "schema", "sql", "--roles"), "")
 
@@ -405,7 +405,7 @@ def test_the_list_of_rights_names_all_tables_views_and_sequences_of_the_schema(l
     there = {
         row[0]
         for row in logins.sql(
-            "select relname from pg_class where relnamespace = 'leasehold'::regnamespace "
+            "select relname from pg_class where relnamespace = 'leasework'::regnamespace "
             "and relkind in ('r', 'p', 'v', 'S') and relname !~ '^job_done_'"
             # the sequences of columns follow their tables, and the doctor reads only one of them
             "and not (relkind = 'S' and relname <> 'event_id_seq'"

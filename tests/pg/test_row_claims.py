@@ -29,8 +29,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column
 from sqlalchemy.pool import NullPool
 
-from leasehold.errors import ConfigError, WrongConnection, WrongSelect
-from leasehold.integrations.rows import claim_rows
+from leasework.errors import ConfigError, WrongConnection, WrongSelect
+from leasework.integrations.rows import claim_rows
 from tests.pg.drivers import ALL, asyncpg_arguments, done, url
 
 PLAIN = "select id from orders where sent is null order by id limit 2"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from leasehold import App
-from leasehold.errors import Unavailable
-from leasehold.pg.connection.connect import one_host_each
+from leasework import App
+from leasework.errors import Unavailable
+from leasework.pg.connection.connect import one_host_each
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.embedded.binaries import find_binaries
-from leasehold.model.begins import Begins
-from leasehold.pg.sql import statement
-from leasehold.tuning import Tuning
+from leasework import App
+from leasework.embedded.binaries import find_binaries
+from leasework.model.begins import Begins
+from leasework.pg.sql import statement
+from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import INSERT, MANY, TURN, Run, Worker, jobs_of
 from tests.support import postgres as servers
@@ -23,21 +23,21 @@ from tests.support import postgres as servers
 
 async def skip_seats(sql: Run) -> None:
     """A begin is published when it has moved by more than a thousand seats."""
-    await sql("select setval('leasehold.seat_seq', last_value + 5000) from leasehold.seat_seq")
+    await sql("select setval('leasework.seat_seq', last_value + 5000) from leasework.seat_seq")
 
 
 async def shared(sql: Run) -> int:
     """The begin that workers share, or 0."""
     rows = await sql(
-        "select pg_sequence_last_value(('leasehold.begin_' || slot)::regclass)"
-        " from leasehold.shared_begin where queue is not null"
+        "select pg_sequence_last_value(('leasework.begin_' || slot)::regclass)"
+        " from leasework.shared_begin where queue is not null"
     )
     return int(rows[0][0]) if rows else 0
 
 
 async def slots(sql: Run) -> list[int]:
     """The slots that levels have taken."""
-    rows = await sql("select slot from leasehold.shared_begin where queue is not null order by 1")
+    rows = await sql("select slot from leasework.shared_begin where queue is not null order by 1")
     return [slot for (slot,) in rows]
 
 
@@ -61,7 +61,7 @@ async def waited(bench: Bench, worker: Worker, sql: Run) -> Worker:
 async def fill_with_jobs_in_flight(worker: Worker, sql: Run) -> None:
     """They are before the begin that the worker then shares."""
     await sql(MANY)
-    await sql("analyze leasehold.job")
+    await sql("analyze leasework.job")
     while await worker.claim(500):
         pass
     await skip_seats(sql)
@@ -167,7 +167,7 @@ async def test_a_claim_that_may_be_rolled_back_with_an_earlier_one_tells_no_begi
     second = await bench.enqueue()
     params = {**bench.claim_params(waited.begins, limit=1), "settled": await waited.highest()}
     for job, told in ((first, 1), (second, 0)):
-        cursor = await bench.user.execute(statement("job/claim", "leasehold"), params)
+        cursor = await bench.user.execute(statement("job/claim", "leasework"), params)
         rows = await cursor.fetchall()
         assert jobs_of(rows) == [job]
         assert len(rows) == 1 + told
@@ -179,11 +179,11 @@ async def test_after_a_restart_shared_begins_are_ignored_and_their_slots_used_ag
     bench: Bench, waited: Worker, sql: Run
 ) -> None:
     await sql(
-        "update leasehold.shared_begin set server = 12345, started = now() - interval '1 day'"
+        "update leasework.shared_begin set server = 12345, started = now() - interval '1 day'"
         " where queue is not null"
     )
     await sql(
-        "select setval('leasehold.begin_1', (select last_value + 1000 from leasehold.seat_seq))"
+        "select setval('leasework.begin_1', (select last_value + 1000 from leasework.seat_seq))"
     )
     waited.begins.server = 12345
     job = await bench.enqueue()
@@ -197,7 +197,7 @@ async def test_after_a_restart_shared_begins_are_ignored_and_their_slots_used_ag
 
 async def test_before_a_restart_no_slot_is_used_again(waited: Worker, sql: Run) -> None:
     """A claim that read its slot before the tokens were lifted may still publish there."""
-    await sql("select leasehold.lift_tokens()")
+    await sql("select leasework.lift_tokens()")
     await waited.rounds()
     await waited.get_ahead()
     await sql(f"select pg_advisory_lock({TURN})")
@@ -240,7 +240,7 @@ async def test_a_level_takes_one_slot_however_many_workers_wait(
 
     async def claim() -> None:
         async with await psycopg.AsyncConnection.connect(migrated) as session:
-            await session.execute(statement("job/claim", "leasehold"), params)
+            await session.execute(statement("job/claim", "leasework"), params)
             await claimed.wait()
 
     claimed = asyncio.Barrier(4)
@@ -257,7 +257,7 @@ async def test_a_level_takes_one_slot_however_many_workers_wait(
 
 async def test_without_a_free_slot_claims_go_on(bench: Bench, worker: Worker, sql: Run) -> None:
     await sql(
-        "update leasehold.shared_begin set server = %(server)s, queue = 'other',"
+        "update leasework.shared_begin set server = %(server)s, queue = 'other',"
         " started = pg_postmaster_start_time()",
         {"server": worker.begins.server},
     )

@@ -1,4 +1,4 @@
-"""``leasehold.enqueue(jsonb)``: the one entry point for SQL, triggers and other languages; and
+"""``leasework.enqueue(jsonb)``: the one entry point for SQL, triggers and other languages; and
 another name for the schema."""
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.errors import SchemaMissing
-from leasehold.model.states import State
-from leasehold.pg.schema import migrate
+from leasework import App
+from leasework.config import Settings
+from leasework.errors import SchemaMissing
+from leasework.model.states import State
+from leasework.pg.schema import migrate
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -30,7 +30,7 @@ def task(app: App) -> Any:
 
 
 async def enqueue(sql: Sql, request: Any) -> list[Any]:
-    return await sql("select * from leasehold.enqueue(%s::jsonb)", [json.dumps(request)])
+    return await sql("select * from leasework.enqueue(%s::jsonb)", [json.dumps(request)])
 
 
 async def test_plain_sql_enqueues_one_job(app: App, task: Any, sql: Sql) -> None:
@@ -70,7 +70,7 @@ async def test_a_trigger_enqueues_in_the_transaction_that_fired_it(
     await sql("create table customer (name text)")
     await sql(
         """create function greet() returns trigger language plpgsql as $$ begin
-            perform leasehold.enqueue(jsonb_build_object(
+            perform leasework.enqueue(jsonb_build_object(
                 'task', 'send', 'payload', jsonb_build_object('to', new.name)));
             return new;
         end $$"""
@@ -128,8 +128,8 @@ async def test_a_bad_request_is_refused_whole_and_says_why(sql: Sql) -> None:
         with pytest.raises(psycopg.Error) as caught:
             await enqueue(sql, both)
         message = caught.value.diag.message_primary or ""
-        assert message.startswith("leasehold.enqueue: ") and why in message, (request, message)
-    assert await sql("select * from leasehold.job") == []
+        assert message.startswith("leasework.enqueue: ") and why in message, (request, message)
+    assert await sql("select * from leasework.job") == []
 
 
 async def test_an_option_that_is_null_is_as_good_as_none(app: App, sql: Sql) -> None:
@@ -140,8 +140,8 @@ async def test_an_option_that_is_null_is_as_good_as_none(app: App, sql: Sql) -> 
 
 async def test_nothing_at_all_enqueues_nothing(sql: Sql) -> None:
     assert await enqueue(sql, []) == []
-    with pytest.raises(psycopg.Error, match=r"^leasehold\.enqueue: "):
-        await sql("select * from leasehold.enqueue(null)")
+    with pytest.raises(psycopg.Error, match=r"^leasework\.enqueue: "):
+        await sql("select * from leasework.enqueue(null)")
 
 
 async def test_another_name_for_the_schema(dsn: str, direct_dsn: str) -> None:
@@ -166,7 +166,7 @@ async def test_another_name_for_the_schema(dsn: str, direct_dsn: str) -> None:
     await app.close()
     await wrong.close()
     with psycopg.connect(direct_dsn) as connection:
-        rows = connection.execute("select nspname from pg_namespace where nspname ~ 'leasehold'")
+        rows = connection.execute("select nspname from pg_namespace where nspname ~ 'leasework'")
         assert rows.fetchall() == []
         names = connection.execute("select holder is null, name from night_work.leaders").fetchall()
         assert names == [(True, "default")]
@@ -178,7 +178,7 @@ async def both_done(app: App) -> bool:
 
 @pytest.mark.parametrize("name", ["", "Night", "a-b", "public; drop", "x" * 41, "1st", "ü"])
 def test_a_schema_has_a_plain_name(name: str) -> None:
-    from leasehold.errors import ConfigError
+    from leasework.errors import ConfigError
 
     if name:
         with pytest.raises(ConfigError, match="plain lower-case SQL name"):

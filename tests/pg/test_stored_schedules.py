@@ -11,10 +11,10 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasehold import App, Context, Retention
-from leasehold.errors import BadJob, BadSchedule, UnknownTask
-from leasehold.testing import drain
-from leasehold.tuning import Tuning
+from leasework import App, Context, Retention
+from leasework.errors import BadJob, BadSchedule, UnknownTask
+from leasework.testing import drain
+from leasework.tuning import Tuning
 from tests.support.wait import BUSY_SECONDS, until_async
 
 Ran = list[tuple[int, datetime]]
@@ -157,7 +157,7 @@ async def test_a_users_open_transaction_stops_no_other_schedule(
         else:
             with pytest.raises(BadSchedule, match="the code defines"):
                 await shop.schedules.put("hourly", "other", every=1, on=user)
-            locked = "select 1 from leasehold.schedule where name = 'hourly' for update skip locked"
+            locked = "select 1 from leasework.schedule where name = 'hourly' for update skip locked"
             async with await psycopg.AsyncConnection.connect(await shop.dsn()) as other:
                 assert await (await other.execute(locked)).fetchone(), "it is not locked"
         before = len(await (await shop.inspect()).ticks("free", 1000))
@@ -324,12 +324,12 @@ async def test_nobody_backfills_what_may_have_fired_although_the_ledger_of_it_is
     start, end = NOW - timedelta(days=9), NOW - timedelta(days=8)
     [(first, *_)] = [await shop.schedules.backfill("r", start, end)]
     other = App(migrated, name="other", retention=Retention(ticks_days=7))
-    decided = "update leasehold.tick set decided_at = fire_at"
+    decided = "update leasework.tick set decided_at = fire_at"
     await sql(decided)
     async with other.node():
 
         async def pruned() -> bool:
-            return not await sql("select 1 from leasehold.tick")
+            return not await sql("select 1 from leasework.tick")
 
         await until_async(pruned, 60, "the ledger's end")
     with pytest.raises(BadSchedule, match="nobody knows what fired"):
@@ -347,7 +347,7 @@ async def test_a_backfill_leaves_a_stretch_that_the_leader_records_meanwhile(
     await shop.schedules.put("r", "report", every=3600, arguments={"customer": 1})
     hours = [NOW.replace(minute=0, second=0, microsecond=0) - timedelta(hours=n) for n in (9, 2)]
     insert = """
-        insert into leasehold.tick (app, schedule, fire_at, until, state)
+        insert into leasework.tick (app, schedule, fire_at, until, state)
         values ('shop', 'r', %s, %s, 'missed')"""
     waits = "select 1 from pg_locks where locktype = 'transactionid' and not granted"
     async with await psycopg.AsyncConnection.connect(migrated) as leader:
@@ -361,7 +361,7 @@ async def test_a_backfill_leaves_a_stretch_that_the_leader_records_meanwhile(
         await until_async(waiting, 30, "the backfill to meet the leader's row")
         await leader.commit()
     assert await filled == []
-    assert await sql("select fire_at, until from leasehold.tick") == [tuple(hours)]
+    assert await sql("select fire_at, until from leasework.tick") == [tuple(hours)]
     assert await shop.schedules.backfill("r", hours[0], end) == hours[:1]
 
 
@@ -374,7 +374,7 @@ async def test_a_backfill_leaves_undecided_moments_to_the_leader_whose_ledger_is
     )
     minute = NOW.replace(second=0, microsecond=0)
     first, hour = minute - timedelta(hours=9), timedelta(hours=1)
-    await sql(f"update leasehold.schedule set next_at = '{first.isoformat()}'")
+    await sql(f"update leasework.schedule set next_at = '{first.isoformat()}'")
     assert len(await shop.schedules.backfill("r", first - hour, NOW)) == 60
     await shop.schedules.pause("r")
     with pytest.raises(BadSchedule, match="Resume it first"):
@@ -389,7 +389,7 @@ async def test_a_backfill_leaves_undecided_moments_to_the_leader_whose_ledger_is
 
         await until_async(decided, 60, "the leader to decide the moments")
     [(begin, end)] = await sql("""
-        select min(fire_at), max(coalesce(until, fire_at)) from leasehold.tick
+        select min(fire_at), max(coalesce(until, fire_at)) from leasework.tick
         where state = 'missed'""")
     assert begin == first and end >= minute - timedelta(minutes=1)
     assert len(await shop.schedules.backfill("r", first, first + hour)) == 60

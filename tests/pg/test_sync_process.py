@@ -9,7 +9,7 @@ import pytest
 
 _FIRST_THREAD_FAILS = """
 import threading
-from leasehold import App
+from leasework import App
 
 app = App()
 start = threading.Thread.start
@@ -31,7 +31,7 @@ print("done")
 
 _FIRST_CALLS_AT_ONCE = """
 import threading
-from leasehold import App
+from leasework import App
 
 app, jobs = App(), []
 calls = [threading.Thread(target=lambda: jobs.append(app.sync.jobs())) for _ in range(8)]
@@ -39,14 +39,14 @@ for call in calls:
     call.start()
 for call in calls:
     call.join()
-loops = [t for t in threading.enumerate() if t.name == "leasehold-sync"]
+loops = [t for t in threading.enumerate() if t.name == "leasework-sync"]
 for thread in loops[1:]:
     thread.join(0.5)
 print(len(jobs), sum(thread.is_alive() for thread in loops))
 """
 
 _PRELOADED = """
-from leasehold import App
+from leasework import App
 app = App()  # before gevent patches the locks, as with gunicorn --preload
 
 from gevent import monkey
@@ -61,7 +61,7 @@ print("done")
 
 _FORKED_IN_THE_BLOCK = """
 import os, sys
-from leasehold import App
+from leasework import App
 
 app = App(call_timeout=300)  # if the child waited for an answer, it would be as long
 with app.sync.{what} as held:
@@ -75,8 +75,8 @@ sys.exit(0 if pid else 7)
 
 _AT_EXIT = """
 import atexit
-from leasehold import App
-from leasehold.integrations.background import BackgroundNode
+from leasework import App
+from leasework.integrations.background import BackgroundNode
 
 app = App()
 node = BackgroundNode(app)
@@ -91,7 +91,7 @@ atexit.register(print, "leaving")
 @pytest.fixture
 def run(migrated: str, procs: Any) -> Any:
     def run(code: str) -> str:
-        process = procs.start(code=code, env={"LEASEHOLD_DSN": migrated})
+        process = procs.start(code=code, env={"LEASEWORK_DSN": migrated})
         assert process.wait(60) == 0
         return process.output
 

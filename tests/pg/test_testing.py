@@ -1,4 +1,4 @@
-"""``leasehold.testing``: what users write the tests of their applications with."""
+"""``leasework.testing``: what users write the tests of their applications with."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import create_engine, make_url, text
 
-from leasehold import App, Backoff, Context, Deadline, Snooze
-from leasehold.errors import (
+from leasework import App, Backoff, Context, Deadline, Snooze
+from leasework.errors import (
     BadSchedule,
     ConfigError,
     Conflict,
@@ -26,11 +26,11 @@ from leasehold.errors import (
     WaitTimeout,
     WrongConnection,
 )
-from leasehold.model.states import State
-from leasehold.pg.connection.dsn import as_url, read_dsn
-from leasehold.pg.schema.scratch import EMPTIED
-from leasehold.testing import assert_enqueued, clear, drain, next_runs, postgres_dsn, sync
-from leasehold.testing.databases import connected_to
+from leasework.model.states import State
+from leasework.pg.connection.dsn import as_url, read_dsn
+from leasework.pg.schema.scratch import EMPTIED
+from leasework.testing import assert_enqueued, clear, drain, next_runs, postgres_dsn, sync
+from leasework.testing.databases import connected_to
 from tests.support.procs import Processes
 from tests.support.wait import forever, until_async
 
@@ -183,7 +183,7 @@ async def test_only_the_schedules_that_a_test_names_fire(
     async def work() -> None: ...
 
     await drain(app, until=timedelta(0), schedules=["often"])  # it is in the database now
-    await sql("update leasehold.schedule set next_at = now() - interval '0.1 s'")
+    await sql("update leasework.schedule set next_at = now() - interval '0.1 s'")
     for until in None, timedelta(0), timedelta(seconds=1):
         assert await drain(app, until=until) == []
 
@@ -338,13 +338,13 @@ async def test_each_use_has_a_fresh_database_and_leaves_none(postgres: Any) -> N
     def databases() -> int:
         with psycopg.connect(postgres.dsn) as connection:
             rows = connection.execute(
-                "select count(*) from pg_database where datname like 'leasehold_test_%'"
+                "select count(*) from pg_database where datname like 'leasework_test_%'"
             )
             return int(rows.fetchone()[0])  # type: ignore[index]
 
     with postgres_dsn(postgres.dsn) as one, postgres_dsn(postgres.dsn, schema="other") as two:
         assert databases() == 2
-        for dsn, schema in ((one, "leasehold"), (two, "other")):
+        for dsn, schema in ((one, "leasework"), (two, "other")):
             app = App(dsn, schema=schema)
             assert await app.jobs() == [] and await app.verify_schema() == []
             await app.close()
@@ -401,10 +401,10 @@ async def test_the_dsn_is_a_url_that_sqlalchemy_and_asyncpg_take(postgres: Any) 
             assert dsn.startswith("postgresql://")
             engine = create_engine(make_url(dsn).set(drivername="postgresql+psycopg"))
             with engine.connect() as connection:
-                assert connection.execute(text("select count(*) from leasehold.job")).scalar() == 0
+                assert connection.execute(text("select count(*) from leasework.job")).scalar() == 0
             engine.dispose()
             other = await asyncpg.connect(dsn)
-            assert await other.fetchval("select count(*) from leasehold.job") == 0
+            assert await other.fetchval("select count(*) from leasework.job") == 0
             await other.close()
 
 
@@ -476,7 +476,7 @@ async def test_a_cleared_database_is_as_new_except_for_its_tokens(migrated: str,
             tokens.append(lock.token)
         await clear(app)
         assert await app.jobs() == []
-        rows = "select count(*) from leasehold.tick union all select count(*) from leasehold.event"
+        rows = "select count(*) from leasework.tick union all select count(*) from leasework.event"
         assert await sql(rows) == [(0,), (0,)]
     assert tokens == sorted(set(tokens)), "tokens grow"
     await app.close()
@@ -497,17 +497,17 @@ async def test_a_name_with_the_letters_of_test_is_no_test_database(name: str, ac
         await act(App(f"postgresql://nowhere.invalid/{name}"))
 
 
-async def test_only_a_test_database_is_cleared_and_only_the_tables_of_leasehold(
+async def test_only_a_test_database_is_cleared_and_only_the_tables_of_leasework(
     migrated: str, sql: Any, postgres: Any
 ) -> None:
     with pytest.raises(ConfigError, match=r"contains the word 'test'.*postgres"):
         await clear(App(postgres.dsn))
-    await sql("create table leasehold.auth_user as select 1 as id")
+    await sql("create table leasework.auth_user as select 1 as id")
     app = App(migrated)
     await clear(app)
-    assert await sql("select id from leasehold.auth_user") == [(1,)]
+    assert await sql("select id from leasework.auth_user") == [(1,)]
     tables = """
-        select relname from pg_class where relnamespace = 'leasehold'::regnamespace
+        select relname from pg_class where relnamespace = 'leasework'::regnamespace
         and relkind in ('r', 'p') and not relispartition and relname <> 'auth_user'"""
     kept = {
         "migration",
@@ -559,8 +559,8 @@ def test_without_a_server_the_embedded_one_is_used(procs: Processes) -> None:
     home.chmod(0o711)
     code = """if True:
         import asyncio
-        from leasehold import App
-        from leasehold.testing import drain, postgres_dsn
+        from leasework import App
+        from leasework.testing import drain, postgres_dsn
 
         async def main(dsn):
             app = App(dsn)
@@ -574,7 +574,7 @@ def test_without_a_server_the_embedded_one_is_used(procs: Processes) -> None:
             with postgres_dsn() as dsn:
                 asyncio.run(main(dsn))
     """
-    env = {"LEASEHOLD_HOME": str(home), "LEASEHOLD_TEST_DSN": ""}
+    env = {"LEASEWORK_HOME": str(home), "LEASEWORK_TEST_DSN": ""}
     try:
         process = procs.start(code=code, env=env)
         process.wait_for(r"\[42\]", 30, count=2)

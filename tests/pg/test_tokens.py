@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import LostClaim
-from leasehold.model.states import State
-from leasehold.pg.users import user
-from leasehold.pg.users.user import UserConnections
+from leasework.errors import LostClaim
+from leasework.model.states import State
+from leasework.pg.users import user
+from leasework.pg.users.user import UserConnections
 from tests.pg.bench import Bench
 from tests.pg.drivers import ALL, done
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
-USERS = UserConnections("leasehold")
+USERS = UserConnections("leasework")
 
 
 async def test_on_every_driver_a_lost_claim_fails_the_transaction_whatever_it_does_then(
@@ -98,7 +98,7 @@ async def test_a_marked_start_is_when_a_completed_run_began(bench: Bench, sql: S
     assert await bench.store.start(bench.node, job.id, job.claim_token, later)
     await USERS.complete(bench.user, job.id, bench.node, job.claim_token, None)
     await bench.user.commit()
-    assert await sql("select started_at from leasehold.job_done") == [(later,)]
+    assert await sql("select started_at from leasework.job_done") == [(later,)]
 
 
 async def test_on_every_driver_nobody_takes_an_asserted_job_before_the_end(

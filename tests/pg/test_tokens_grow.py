@@ -12,14 +12,14 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.config import Settings
-from leasehold.embedded.binaries import find_binaries
-from leasehold.errors import LeaseholdError
-from leasehold.pg.schema import migrate
-from leasehold.ports import NodeIdentity
-from leasehold.watch.finding import Finding
+from leasework import App
+from leasework.cli.root import root
+from leasework.config import Settings
+from leasework.embedded.binaries import find_binaries
+from leasework.errors import LeaseworkError
+from leasework.pg.schema import migrate
+from leasework.ports import NodeIdentity
+from leasework.watch.finding import Finding
 from tests.pg.bench import Bench
 from tests.support.managed import REFUSALS, ordinary_login, withhold
 from tests.support.wait import until
@@ -88,8 +88,8 @@ async def cli(dsn: str, *arguments: str) -> str:
 
 
 def _cli(dsn: str, *arguments: str) -> str:
-    environ = {"LEASEHOLD_DSN": dsn, "NO_COLOR": "1"}
-    done = CliRunner().invoke(root, arguments, prog_name="leasehold", env=environ)
+    environ = {"LEASEWORK_DSN": dsn, "NO_COLOR": "1"}
+    done = CliRunner().invoke(root, arguments, prog_name="leasework", env=environ)
     assert done.exit_code == 0, f"{done.output}\n{done.exception!r}"
     return done.stdout
 
@@ -119,7 +119,7 @@ async def test_a_server_that_stops_telling_it_is_noticed_by_the_next_heartbeat(
     app = App(ordinary)  # whose sessions have planned nothing yet
     again = Bench(await app.store(), bench.user, bench.node)
     try:
-        with pytest.raises(LeaseholdError):
+        with pytest.raises(LeaseworkError):
             await again.claim()
         await beat(again)
         assert len(await again.claim()) == 1
@@ -145,7 +145,7 @@ async def test_a_promotion_lifts_tokens_and_a_lower_timeline_does_not_let_them_f
             for name in ("timeline", "server_timeline"):
                 [(text,)] = await sql(
                     f"select pg_get_functiondef(oid) from pg_proc where proname = '{name}' "
-                    "and pronamespace = 'leasehold'::regnamespace"
+                    "and pronamespace = 'leasework'::regnamespace"
                 )
                 start = text.index("('x' ||") if "('x' ||" in text else text.index("(/**/")
                 end = text.index(";", start)
@@ -176,9 +176,9 @@ async def test_a_deleted_row_of_the_incarnation_is_made_again_above_all_tokens(
     async with at_work(migrated) as bench:
         await cli(migrated, "schema", "lift-tokens")
         before = await given(bench)
-        await sql("delete from leasehold.incarnation")
+        await sql("delete from leasework.incarnation")
         await bench.enqueue()
-        with pytest.raises(LeaseholdError, match="incarnation is missing"):
+        with pytest.raises(LeaseworkError, match="incarnation is missing"):
             await bench.claim()
         assert (await doctor(migrated, "tokens")).level == "wrong"
         await beat(bench)
@@ -191,7 +191,7 @@ async def test_data_that_were_copied_without_their_sequences_are_told(
 ) -> None:
     async with at_work(migrated) as bench:
         before = await given(bench)
-        await sql("alter sequence leasehold.token_seq restart")
+        await sql("alter sequence leasework.token_seq restart")
         told = await doctor(migrated, "tokens")
         assert told.level == "wrong"
         await cli(migrated, *told.do.split()[1:])
@@ -204,12 +204,12 @@ async def test_sequences_that_logical_replication_did_not_copy_continue_after_th
 ) -> None:
     async with at_work(migrated) as bench:
         early = [await bench.enqueue() for _ in range(3)]
-        event = "insert into leasehold.event (kind, level) values ('test', 'info') returning id"
-        release = "insert into leasehold.release (app, name) values ('a', %s) returning number"
+        event = "insert into leasework.event (kind, level) values ('test', 'info') returning id"
+        release = "insert into leasework.release (app, name) values ('a', %s) returning number"
         [(last,)] = [await sql(event) for _ in range(3)][-1]
         [(older,)] = await sql(release, ["one"])
         for name in ("seat_seq", "event_id_seq", "release_number_seq"):
-            await sql(f"alter sequence leasehold.{name} restart")
+            await sql(f"alter sequence leasework.{name} restart")
         told = await doctor(migrated, "tokens")
         assert told.level == "wrong"
         await cli(migrated, *told.do.split()[1:])
@@ -219,7 +219,7 @@ async def test_sequences_that_logical_replication_did_not_copy_continue_after_th
         assert (await sql(event))[0][0] == last + 1
         assert (await sql(release, ["two"]))[0][0] == older + 1
         # what is ahead of its rows stays
-        await sql("select setval('leasehold.event_id_seq', 1000)")
+        await sql("select setval('leasework.event_id_seq', 1000)")
         await cli(migrated, "schema", "lift-tokens")
         assert (await sql(event))[0][0] == 1001
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from leasehold.model.begins import Begins, Seen
-from leasehold.model.job import ClaimedJob
-from leasehold.pg.sql import statement
-from leasehold.pg.stores.store_jobs import claim_params
+from leasework.model.begins import Begins, Seen
+from leasework.model.job import ClaimedJob
+from leasework.pg.sql import statement
+from leasework.pg.stores.store_jobs import claim_params
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import TURN, Run, Worker, jobs_of
 from tests.support.wait import until_async
@@ -27,7 +27,7 @@ async def test_a_worker_claims_though_another_has_the_turn_and_stands_still(
 
 async def test_a_claim_has_the_turn_at_its_queue_until_it_commits(bench: Bench, sql: Run) -> None:
     mine, others = await bench.enqueue(), f"select pg_try_advisory_xact_lock({TURN})"
-    cursor = await bench.user.execute(statement("job/claim", "leasehold"), bench.claim_params())
+    cursor = await bench.user.execute(statement("job/claim", "leasework"), bench.claim_params())
     assert jobs_of(await cursor.fetchall()) == [mine]
     assert await sql(others) == [(False,)]
     await bench.user.commit()
@@ -50,7 +50,7 @@ async def test_a_claim_that_waits_for_its_turn_has_no_transaction_id(
     """It delays neither the death of its node nor the begins of other workers."""
     await bench.enqueue()
     await sql(f"select pg_advisory_lock({TURN})")
-    text, params = statement("job/claim", "leasehold"), bench.claim_params()
+    text, params = statement("job/claim", "leasework"), bench.claim_params()
     found: list[Any] = []
 
     async def seen() -> bool:
@@ -88,9 +88,9 @@ async def test_what_a_claim_has_taken_does_not_wait_for_another_turn(
 ) -> None:
     jobs = [await bench.enqueue(queue=queue) for queue in ("a", "b")]
     await sql(f"select pg_advisory_lock({TURN.replace('default', 'b')})")
-    text = statement("job/claim", "leasehold")
+    text = statement("job/claim", "leasework")
     params = claim_params(bench.node, 1, {"a": 9, "b": 9}, [], None, Begins(time.monotonic))
-    waits = "select pg_stat_get_xact_function_calls('leasehold.advisory_lock'::regproc)"
+    waits = "select pg_stat_get_xact_function_calls('leasework.advisory_lock'::regproc)"
     await bench.user.execute("set track_functions = 'all'")
     found = jobs_of(await (await bench.user.execute(text, params)).fetchall())
     assert found == jobs
@@ -100,14 +100,14 @@ async def test_what_a_claim_has_taken_does_not_wait_for_another_turn(
 async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_claimed_meanwhile(
     bench: Bench, worker: Worker, sql: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, params = statement("job/claim", "leasehold"), bench.claim_params(limit=1)
+    text, params = statement("job/claim", "leasework"), bench.claim_params(limit=1)
     seen: list[Seen] = []
     monkeypatch.setattr(worker.begins, "saw", lambda queue, found: seen.append(found))
 
     async def behind() -> bool:
         await bench.enqueue()
         last = await bench.enqueue()
-        [(seat,)] = await sql("select seat from leasehold.job where id = %s", [last])
+        [(seat,)] = await sql("select seat from leasework.job where id = %s", [last])
         other, *_ = await (await bench.user.execute(text, params)).fetchall()
         claim = asyncio.create_task(worker.claim())
         while not claim.done() and not await sql(SOMEBODY_WAITS):

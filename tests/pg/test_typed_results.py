@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.errors import ConfigError
-from leasehold.testing import drain
+from leasework import App
+from leasework.errors import ConfigError
+from leasework.testing import drain
 
 MANY = 30
 """Enough for COPY."""

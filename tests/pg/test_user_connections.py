@@ -10,24 +10,24 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App, Context
-from leasehold.app import home
-from leasehold.config import Settings
+from leasework import App, Context
+from leasework.app import home
+from leasework.config import Settings
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
 BLOCKED = """
     select substring(application_name from 11) from pg_stat_activity
-    where datname = current_database() and application_name in ('leasehold user', 'leasehold work')
+    where datname = current_database() and application_name in ('leasework user', 'leasework work')
     and wait_event_type = 'Lock'
 """
 OPEN = """
     select substring(application_name from 11), count(*)::int from pg_stat_activity
-    where datname = current_database() and application_name like 'leasehold %' group by 1
+    where datname = current_database() and application_name like 'leasework %' group by 1
 """
 CUT = """
     select pg_terminate_backend(pid) from pg_stat_activity
-    where datname = current_database() and application_name = 'leasehold user'
+    where datname = current_database() and application_name = 'leasework user'
 """
 
 
@@ -36,7 +36,7 @@ async def key(migrated: str) -> AsyncIterator[psycopg.AsyncConnection]:
     """In a transaction that has enqueued a job with the unique key ``one``, and is open."""
     async with await psycopg.AsyncConnection.connect(migrated) as connection:
         job = '{"task": "hello", "unique": "one"}'
-        await connection.execute("select leasehold.enqueue(%s::jsonb)", [job])
+        await connection.execute("select leasework.enqueue(%s::jsonb)", [job])
         yield connection
 
 
@@ -63,7 +63,7 @@ async def test_jobs_are_listed_while_enqueues_wait_for_a_users_transaction(
         return len(await blocked(sql)) == most
 
     await until_async(all_wait, 30, "all enqueues to wait")
-    other = await sql("select id from leasehold.enqueue(%s::jsonb)", ['{"task": "hello"}'])
+    other = await sql("select id from leasework.enqueue(%s::jsonb)", ['{"task": "hello"}'])
     assert [(job.id,) for job in await app.jobs()] == other
     assert await opened(sql) == {"user": most, "people": 1}
     assert not any(task.done() for task in waiting)
@@ -103,7 +103,7 @@ async def test_jobs_and_ticks_run_while_enqueues_wait_for_a_users_transaction(
         found = await until_async(lambda: blocked(sql), 30, "an enqueue to wait")
         assert set(found) == {"user"}
         ran.clear()
-        await sql("select leasehold.enqueue(%s::jsonb)", ['{"task": "hello"}'])
+        await sql("select leasework.enqueue(%s::jsonb)", ['{"task": "hello"}'])
         await until_async(lambda: "hello" in ran and ran.count("tick") > 1, 30, "jobs and ticks")
         await until_async(lambda: blocked(sql), 10, "it to wait still")
         await key.rollback()

@@ -12,10 +12,10 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from leasehold import App
-from leasehold.errors import BadJob, BadPayload, JobFailed
-from leasehold.jobs.tasks import values_of
-from leasehold.model.states import State
+from leasework import App
+from leasework.errors import BadJob, BadPayload, JobFailed
+from leasework.jobs.tasks import values_of
+from leasework.model.states import State
 from tests.pg import values
 
 
@@ -169,7 +169,7 @@ def test_keys_and_other_annotations_are_kept() -> None:
 
 async def test_what_others_enqueued_fails_its_job_and_says_why(shop: App, sql: Any) -> None:
     request = {"task": values.takes.name, "payload": {"order": "no id"}, "max_attempts": 1}
-    [(job, _)] = await sql("select * from leasehold.enqueue(%(r)s)", {"r": json.dumps(request)})
+    [(job, _)] = await sql("select * from leasework.enqueue(%(r)s)", {"r": json.dumps(request)})
     async with shop.node():
         with pytest.raises(JobFailed, match="argument order does not fit its annotation"):
             await wait(shop, job)

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from leasehold import App
-from leasehold.errors import BadJob, JobFailed
-from leasehold.model.deadline import Deadline
-from leasehold.testing import drain
+from leasework import App
+from leasework.errors import BadJob, JobFailed
+from leasework.model.deadline import Deadline
+from leasework.testing import drain
 from tests.support.wait import until_async
 
 EACH = 40
@@ -97,9 +97,9 @@ async def test_a_job_of_a_newer_version_waits_for_a_worker_that_knows_it(
     assert (record.state, record.attempt) == ("scheduled", 0)
     assert record.held_because == "unknown_version"
     assert record.last_error == "its arguments have version 2, and this worker knows 1"
-    assert await sql("select 1 from leasehold.attempt") == [], "it never began"
+    assert await sql("select 1 from leasework.attempt") == [], "it never began"
     async with old.node():
-        await until_async(lambda: sql("select 1 from leasehold.events where kind = 'job_unknown'"))
+        await until_async(lambda: sql("select 1 from leasework.events where kind = 'job_unknown'"))
         inspector = await old.inspect()
 
         async def told() -> bool:
@@ -111,7 +111,7 @@ async def test_a_job_of_a_newer_version_waits_for_a_worker_that_knows_it(
         async with new.node():
             await job.wait(60)
     assert ran == ["new v ko False"]
-    events = await sql("select fields from leasehold.events where kind = 'job_unknown'")
+    events = await sql("select fields from leasework.events where kind = 'job_unknown'")
     assert {fields["task"] for (fields,) in events} == {"send (version 2)"}
     assert len(events) <= 2, "at most one from each of the two workers"
     await old.close()
@@ -137,7 +137,7 @@ async def test_upcasts_follow_one_another(migrated: str, kind: str) -> None:
             {"task": "t", "payload": {"b": 2}, "version": 2},
             {"task": "t", "payload": {"c": 3}, "version": 3},
         ):
-            await user.execute("select leasehold.enqueue(%s)", [Jsonb(request)])
+            await user.execute("select leasework.enqueue(%s)", [Jsonb(request)])
     await drain(app)
     assert sorted(seen) == [3, 20, 20]
     await app.close()
@@ -152,7 +152,7 @@ async def test_an_upcast_that_fails_fails_the_attempt_and_says_where(migrated: s
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as user:
         for name in ("t", "wrong"):
             request = {"task": name, "payload": {"x": 1}, "max_attempts": 1, "id": str(uuid4())}
-            await user.execute("select leasehold.enqueue(%s)", [Jsonb(request)])
+            await user.execute("select leasework.enqueue(%s)", [Jsonb(request)])
     records = {record.task_name: record for record in await drain(app)}
     assert records["t"].state == records["wrong"].state == "discarded"
     assert (records["t"].last_error or "").startswith("KeyError: 'gone'")
@@ -225,7 +225,7 @@ async def test_a_replaced_job_has_the_version_of_its_new_arguments(
             task.job_options, {"unique": "k", "run_in": 3600, "on_conflict": "replace"}
         )
         await app.enqueue(task.job(given=arguments, options=options))
-    await sql("update leasehold.job set run_at = now(), ready = true, held_because = null")
+    await sql("update leasework.job set run_at = now(), ready = true, held_because = null")
     await drain(new)
     assert ran == [{1: "new u7 en False", 2: "new v ko False"}[3 - first]]
     await old.close()
@@ -254,7 +254,7 @@ async def test_a_process_gets_the_arguments_of_its_version(migrated: str) -> Non
     around.app.configure(dsn=migrated)
     request = {"task": "versioned", "payload": {"old": 4}, "max_attempts": 1}
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as user:
-        cursor = await user.execute("select id from leasehold.enqueue(%s)", [Jsonb(request)])
+        cursor = await user.execute("select id from leasework.enqueue(%s)", [Jsonb(request)])
         row: Any = await cursor.fetchone()
     async with around.app.node():
         try:

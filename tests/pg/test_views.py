@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Backoff, Context
+from leasework import App, Backoff, Context
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -62,7 +62,7 @@ async def test_the_columns_of_the_views_are_their_contract(sql: Sql) -> None:
     for view, columns in CONTRACT.items():
         rows = await sql(
             "select attname, format_type(atttypid, atttypmod) from pg_attribute"
-            " where attrelid = format('leasehold.%%s', %s::text)::regclass and attnum > 0"
+            " where attrelid = format('leasework.%%s', %s::text)::regclass and attnum > 0"
             " order by attnum",
             [view],
         )
@@ -77,7 +77,7 @@ async def test_each_state_of_a_job_is_seen_in_the_view(app: App, sql: Sql) -> No
             raise LookupError
 
     async def states() -> dict[str, int]:
-        return dict(await sql("select state, count(*) from leasehold.jobs group by 1"))
+        return dict(await sql("select state, count(*) from leasework.jobs group by 1"))
 
     await (await work.enqueue()).cancel()
     await work.using(run_in=60).enqueue()
@@ -102,24 +102,24 @@ async def test_a_worker_has_one_name_in_every_view_and_log_line(
     @app.task()
     async def work(ctx: Context) -> None:
         ctx.log.warning("at work")
-        [seen["running"]] = await sql("select worker_id, claim_token from leasehold.jobs")
+        [seen["running"]] = await sql("select worker_id, claim_token from leasework.jobs")
         seen["context"] = (ctx.worker_id, ctx.token)
 
-    caplog.set_level(logging.INFO, "leasehold")
+    caplog.set_level(logging.INFO, "leasework")
     async with app.node():
-        await until_async(lambda: sql("select 1 from leasehold.leaders where holder is not null"))
+        await until_async(lambda: sql("select 1 from leasework.leaders where holder is not null"))
         await (await work.enqueue()).wait(60)
-        [node] = await sql("select worker_id, host, pid, id from leasehold.nodes")
-        [(holder,)] = await sql("select holder from leasehold.leaders")
-    [done] = await sql("select worker_id, claim_token from leasehold.jobs")
-    events = await sql("select distinct worker_id from leasehold.events")
+        [node] = await sql("select worker_id, host, pid, id from leasework.nodes")
+        [(holder,)] = await sql("select holder from leasework.leaders")
+    [done] = await sql("select worker_id, claim_token from leasework.jobs")
+    events = await sql("select distinct worker_id from leasework.events")
 
     name, host, pid, node_id = node
     assert name == f"{host}:{pid}:{str(node_id)[-6:]}"
     assert (host, pid) == (app.env.host, app.env.pid)
     assert seen["running"] == seen["context"] == done
     assert {name, holder, done[0], *[row[0] for row in events]} == {name}
-    lines = [r.getMessage() for r in caplog.records if r.name.startswith("leasehold")]
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("leasework")]
     assert any("at work" in line for line in lines)
     assert any(line.startswith("node_started") for line in lines)
     assert all(f"worker={name}" in line for line in lines), lines
@@ -130,11 +130,11 @@ async def test_a_leader_is_seen_with_its_term_and_its_lease(app: App, sql: Sql) 
         [row] = await until_async(
             lambda: sql(
                 "select name, term, fence, lease_seconds, age < '10 s', heartbeat >= acquired_at"
-                " from leasehold.leaders where holder is not null"
+                " from leasework.leaders where holder is not null"
             )
         )
         assert row == ("default", 1, 1, 10.0, True, True)
-    assert await sql("select holder, term from leasehold.leaders") == [(None, 1)]
+    assert await sql("select holder, term from leasework.leaders") == [(None, 1)]
 
 
 async def test_a_finished_job_keeps_the_name_of_a_worker_that_has_left(app: App, sql: Sql) -> None:
@@ -144,8 +144,8 @@ async def test_a_finished_job_keeps_the_name_of_a_worker_that_has_left(app: App,
 
     async with app.node():
         name = await (await work.enqueue()).wait(60)
-    assert await sql("select worker_id from leasehold.jobs") == [(name,)]
-    assert await sql("select * from leasehold.nodes") == []
+    assert await sql("select worker_id from leasework.jobs") == [(name,)]
+    assert await sql("select * from leasework.nodes") == []
 
 
 async def test_schedules_and_ticks_are_seen(app: App, sql: Sql) -> None:
@@ -155,14 +155,14 @@ async def test_schedules_and_ticks_are_seen(app: App, sql: Sql) -> None:
 
     async with app.node():
         rows = await until_async(
-            lambda: sql("select app, schedule, state, job_id, term, lateness from leasehold.ticks")
+            lambda: sql("select app, schedule, state, job_id, term, lateness from leasework.ticks")
         )
         assert rows
         assert rows[0][:3] == ("default", "beat", "fired") and rows[0][4] == 1
         [schedule] = await sql(
             "select app, name, task_name, missed, paused, last_state, last_fire_at = high_water,"
-            " next_at > high_water, spec ->> 'seconds' is not null from leasehold.schedules"
+            " next_at > high_water, spec ->> 'seconds' is not null from leasework.schedules"
         )
         assert schedule[:5] == ("default", "beat", "t", "all", False)
-        jobs = await sql("select id, schedule from leasehold.jobs order by created_at limit 1")
+        jobs = await sql("select id, schedule from leasework.jobs order by created_at limit 1")
         assert jobs == [(rows[0][3], "beat")]

@@ -15,10 +15,10 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from leasehold import App
-from leasehold.errors import BadPayload, Unavailable
-from leasehold.model.job import JobRequest
-from leasehold.pg.connection.faults import translate
+from leasework import App
+from leasework.errors import BadPayload, Unavailable
+from leasework.model.job import JobRequest
+from leasework.pg.connection.faults import translate
 from tests.pg.drivers import url
 from tests.support import postgres as servers
 from tests.support.procs import Processes
@@ -65,8 +65,8 @@ async def app(small_queue: str) -> AsyncIterator[App]:
 async def test_all_goes_on_while_the_queue_of_notifications_is_full(
     app: App, small_queue: str, procs: Processes
 ) -> None:
-    env = {"LEASEHOLD_DSN": small_queue, "TEXT": "tick"}
-    arguments = ["-m", "leasehold", "worker", "tests.e2e.apps.texts:app"]
+    env = {"LEASEWORK_DSN": small_queue, "TEXT": "tick"}
+    arguments = ["-m", "leasework", "worker", "tests.e2e.apps.texts:app"]
     workers = [procs.start(*arguments, name=f"worker-{n}", env=env) for n in range(2)]
     for worker in workers:
         worker.wait_for("listen_works", 30)
@@ -80,7 +80,7 @@ async def test_all_goes_on_while_the_queue_of_notifications_is_full(
         with psycopg.connect(small_queue) as user:
             jobs.append(await app.enqueue(echo(), on=user))
             user.execute(
-                "select leasehold.enqueue(%s)", ['{"task": "tick", "payload": {"text": "b"}}']
+                "select leasework.enqueue(%s)", ['{"task": "tick", "payload": {"text": "b"}}']
             )
         for job in jobs:
             await job.wait(30)
@@ -132,7 +132,7 @@ async def enqueue_in_two_phases(app: App, echo: Any, dsn: str, way: str) -> None
             await echo.using(on=user).enqueue(text="a")
         else:
             request = '{"task": "echo", "payload": {"text": "a"}}'
-            user.execute("select leasehold.enqueue(%s)", [request])
+            user.execute("select leasework.enqueue(%s)", [request])
         user.execute("prepare transaction 'it'")
         assert await app.jobs(task="echo") == []
         user.execute("commit prepared 'it'")
@@ -182,5 +182,5 @@ async def more_than(app: App, count: int) -> bool:
 
 async def asleep(dsn: str) -> bool:
     async with await psycopg.AsyncConnection.connect(dsn) as other:
-        cursor = await other.execute("select 1 from leasehold.node where sleeping <> '{}'")
+        cursor = await other.execute("select 1 from leasework.node where sleeping <> '{}'")
         return await cursor.fetchone() is not None

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from leasehold import App
-from leasehold.errors import LeaseholdError
+from leasework import App
+from leasework.errors import LeaseworkError
 
 NOBODY = UUID(int=1)
 Call = Callable[[App], Awaitable[Any]]
@@ -40,7 +40,7 @@ CALLS: dict[str, Call] = {
 
 @pytest.mark.parametrize("what", CALLS)
 async def test_an_application_is_told_what_to_do(app: App, what: str) -> None:
-    with pytest.raises(LeaseholdError) as raised:
+    with pytest.raises(LeaseworkError) as raised:
         await CALLS[what](app)
     assert raised.value.do
 
@@ -58,6 +58,6 @@ async def test_an_operator_is_told_what_to_do(app: App) -> None:
         lambda: operator.halt("nobody"),
         lambda: operator.pause("a", app.settings.name),
     ):
-        with pytest.raises(LeaseholdError) as raised:
+        with pytest.raises(LeaseworkError) as raised:
             await act()
         assert raised.value.do

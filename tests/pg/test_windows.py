@@ -1,4 +1,4 @@
-"""A Python that lacks what Windows lacks: leasehold is imported, enqueues and runs."""
+"""A Python that lacks what Windows lacks: leasework is imported, enqueues and runs."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ for name in GONE:
 sys.meta_path.insert(0, Finder())
 """
 _IMPORTS = """
-import leasehold
+import leasework
 
-for name in leasehold.__all__:
-    getattr(leasehold, name)
-for found in pkgutil.walk_packages(leasehold.__path__, "leasehold."):
+for name in leasework.__all__:
+    getattr(leasework, name)
+for found in pkgutil.walk_packages(leasework.__path__, "leasework."):
     # a local server and gunicorn do not exist there; Django's parts need a project
     apart = "embedded", "integrations.gunicorn", "integrations.django."
-    left_out = tuple(f"leasehold.{name}" for name in apart)
+    left_out = tuple(f"leasework.{name}" for name in apart)
     if not found.name.startswith(left_out):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 print("imported")
 """
 _CLIENT = """
-from leasehold import App
+from leasework import App
 
 app = App(sys.argv[1])
 

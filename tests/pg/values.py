@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
-from leasehold import App, Context, Discard, Snooze, SyncContext
+from leasework import App, Context, Discard, Snooze, SyncContext
 
 if TYPE_CHECKING:
     from elsewhere import Unknown

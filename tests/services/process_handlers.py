@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from leasehold import Cancel, Discard, Snooze
-from leasehold.errors import LostClaim
+from leasework import Cancel, Discard, Snooze
+from leasework.errors import LostClaim
 
 
 def pid() -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from leasehold import App
+from leasework import App
 
 app = App("postgresql://nobody@127.0.0.1:1/nothing")
 

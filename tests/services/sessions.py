@@ -11,15 +11,15 @@ from uuid import UUID, uuid4
 
 import psycopg
 
-from leasehold.config import Settings
-from leasehold.model.job import ClaimedJob, JobRequest
-from leasehold.model.lease import Seen
-from leasehold.model.outcome import Decision
-from leasehold.model.schedule import every
-from leasehold.model.states import State
-from leasehold.pg.sql import statement
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import (
+from leasework.config import Settings
+from leasework.model.job import ClaimedJob, JobRequest
+from leasework.model.lease import Seen
+from leasework.model.outcome import Decision
+from leasework.model.schedule import every
+from leasework.model.states import State
+from leasework.pg.sql import statement
+from leasework.pg.stores.store import PgStore
+from leasework.ports import (
     AckItem,
     Heartbeat,
     NodeIdentity,
@@ -107,13 +107,13 @@ class Two:
 
     async def shorten(self, *, lease: float = 0.0, call_timeout: float = 0.0) -> None:
         """Set what ``b`` allows a session whose answer nobody reads."""
-        await self.sql("update leasehold.node set lease_seconds = %s", lease)
+        await self.sql("update leasework.node set lease_seconds = %s", lease)
         self.b.store.pool.call_timeout = call_timeout
 
     async def unread(self, text: str) -> int:
-        """Start ``text`` in a session of leasehold whose process does not read the answer. Return
+        """Start ``text`` in a session of leasework whose process does not read the answer. Return
         the session's pid."""
-        dsn = psycopg.conninfo.make_conninfo(self.dsn, application_name="leasehold work")
+        dsn = psycopg.conninfo.make_conninfo(self.dsn, application_name="leasework work")
         frozen = psycopg.pq.PGconn.connect(dsn.encode())
         self.stack.callback(frozen.finish)
         frozen.send_query(text.encode())
@@ -135,7 +135,7 @@ class Two:
         return [job_id for job_id, _ in jobs]
 
     async def state(self, job: UUID) -> str:
-        return str(await self.one("select state from leasehold.jobs where id = %s", job))
+        return str(await self.one("select state from leasework.jobs where id = %s", job))
 
     async def waits(self) -> None:
         """Until a session of one of the stores waits for a lock."""
@@ -144,7 +144,7 @@ class Two:
             return bool(
                 await self.one(
                     "select count(*) from pg_stat_activity where datname = current_database()"
-                    " and application_name like 'leasehold %%' and wait_event_type = 'Lock'"
+                    " and application_name like 'leasework %%' and wait_event_type = 'Lock'"
                 )
             )
 
@@ -170,7 +170,7 @@ async def execute(
     session: psycopg.AsyncConnection[Any], name: str, params: dict[str, Any]
 ) -> Sequence[Any]:
     """One of our statements in a session of the test's own; its transaction stays open."""
-    cursor = await session.execute(statement(name, "leasehold").encode(), params)
+    cursor = await session.execute(statement(name, "leasework").encode(), params)
     return await cursor.fetchall()
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
-from leasehold import App
-from leasehold.config import Timings, wait_seconds
+from leasework import App
+from leasework.config import Timings, wait_seconds
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)
@@ -33,7 +33,7 @@ class Database:
 
     async def events(self, kind: str) -> list[Any]:
         return [
-            f for (f,) in await self.sql("select fields from leasehold.event where kind = %s", kind)
+            f for (f,) in await self.sql("select fields from leasework.event where kind = %s", kind)
         ]
 
 

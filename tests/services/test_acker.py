@@ -6,25 +6,25 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
-from leasehold.config import Limits, Settings
-from leasehold.env import Clock, Env
-from leasehold.jobs.acker import Acker
-from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.tasks import Registry
-from leasehold.loops.service import ServiceContext
-from leasehold.model.job import ClaimedJob, JobRequest
-from leasehold.model.outcome import PLAIN, Complete, Fail
-from leasehold.ports import NodeIdentity
+from leasework.config import Limits, Settings
+from leasework.env import Clock, Env
+from leasework.jobs.acker import Acker
+from leasework.jobs.running import Claim, Running
+from leasework.jobs.tasks import Registry
+from leasework.loops.service import ServiceContext
+from leasework.model.job import ClaimedJob, JobRequest
+from leasework.model.outcome import PLAIN, Complete, Fail
+from leasework.ports import NodeIdentity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     """It was taken away after it had run too long, and this very node claimed it again. Found by
-    the simulation: python -m leasehold_lab.sim --seed 2, at the commit before."""
+    the simulation: python -m leasework_lab.sim --seed 2, at the commit before."""
     store = SimStore(SimDatabase(lambda: NOW))
     me = NodeIdentity(uuid4(), "default", "r", "host", 1, "0", True, ("t",), {"default": 1})
     await store.register(me, 6.0, None)

@@ -21,16 +21,16 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.date import DateTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
-from leasehold import App
-from leasehold.errors import ConfigError, LostLease, Unavailable
-from leasehold.integrations.apscheduler import (
+from leasework import App
+from leasework.errors import ConfigError, LostLease, Unavailable
+from leasework.integrations.apscheduler import (
     _Gate,
     adopt,
     leader_gate,
     leader_gate_in_thread,
     run_blocking,
 )
-from leasehold.integrations.triggers import first_from
+from leasework.integrations.triggers import first_from
 from tests.services.several import Database, several_apps
 from tests.support.wait import forever, until_async
 
@@ -63,8 +63,8 @@ async def test_a_scheduler_runs_here_only_while_this_process_leads(database):
             assert schedulers[1].state == STATE_PAUSED and set(ran) == {"a"}
             schedulers[0].add_listener(pauses.append, EVENT_SCHEDULER_PAUSED)
             await database.sql(
-                "delete from leasehold.node where id in"
-                " (select node from leasehold.leader where name = 'leader:engine')"
+                "delete from leasework.node where id in"
+                " (select node from leasework.leader where name = 'leader:engine')"
             )
             await until_async(lambda: pauses, 30)
             paused_after = len(ran)
@@ -88,7 +88,7 @@ async def test_a_coroutine_that_runs_at_the_loss_is_cancelled(database):
     scheduler.add_job(work, id="work", misfire_grace_time=None)
     async with leader_gate(scheduler, app, "engine"):
         await until_async(lambda: seen == ["runs"], 30)
-        await database.sql("delete from leasehold.node")
+        await database.sql("delete from leasework.node")
         await until_async(lambda: seen == ["runs", "cancelled"], 30)
 
 
@@ -246,7 +246,7 @@ async def test_each_run_becomes_one_job_with_its_arguments(database):
         await until_async(lambda: all(not s.get_jobs() for s in schedulers), 30)
         rows = await until_async(
             lambda: database.sql(
-                "select queue, state from leasehold.jobs where state = 'completed'"
+                "select queue, state from leasework.jobs where state = 'completed'"
             )
         )
     for scheduler in schedulers:
@@ -353,4 +353,4 @@ async def test_a_run_that_is_later_than_its_key_lasts_is_missed(database):
     scheduler.resume()
     await until_async(missed.is_set, 30)
     scheduler.shutdown()
-    assert await database.sql("select 1 from leasehold.jobs") == []
+    assert await database.sql("select 1 from leasework.jobs") == []

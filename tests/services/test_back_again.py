@@ -6,10 +6,10 @@ import asyncio
 from datetime import datetime
 from typing import Any
 
-from leasehold import errors
-from leasehold.env import Env
-from leasehold.loops.service import Loop, Outage, Service
-from leasehold.tuning import Tuning
+from leasework import errors
+from leasework.env import Env
+from leasework.loops.service import Loop, Outage, Service
+from leasework.tuning import Tuning
 from tests.support.wait import until_async
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App, Context
-from leasehold.errors import ConfigError, JobCancelled, LeaseholdError
-from leasehold.integrations.background import BackgroundNode
-from leasehold.integrations.gunicorn import node
+from leasework import App, Context
+from leasework.errors import ConfigError, JobCancelled, LeaseworkError
+from leasework.integrations.background import BackgroundNode
+from leasework.integrations.gunicorn import node
 from tests.support.procs import Processes
 
 
@@ -35,16 +35,16 @@ def test_it_runs_jobs_while_the_block_runs_and_leaves_in_good_order(app: App, ds
 
     with BackgroundNode(app):
         names = {thread.name for thread in threading.enumerate()}
-        assert app.sync.enqueue(where.job()).id and "leasehold-node" in names
+        assert app.sync.enqueue(where.job()).id and "leasework-node" in names
         [job] = app.sync.jobs()
         assert app.sync.wait(job.id, 20) != threading.current_thread().name
     with psycopg.connect(dsn) as connection:
-        assert connection.execute("select from leasehold.node").fetchall() == []
+        assert connection.execute("select from leasework.node").fetchall() == []
         assert (
-            connection.execute("select from leasehold.events where kind = 'node_dead'").fetchall()
+            connection.execute("select from leasework.events where kind = 'node_dead'").fetchall()
             == []
         )
-    assert "leasehold-node" not in {thread.name for thread in threading.enumerate()}
+    assert "leasework-node" not in {thread.name for thread in threading.enumerate()}
     app.sync.close()
 
 
@@ -68,7 +68,7 @@ def test_the_job_of_a_call_without_a_loop_waits_for_its_answers_there(app: App) 
 
 
 def test_a_node_that_cannot_start_says_so_where_it_was_to_begin(dsn: str) -> None:
-    with pytest.raises(LeaseholdError), BackgroundNode(App(dsn=dsn)):  # without a schema
+    with pytest.raises(LeaseworkError), BackgroundNode(App(dsn=dsn)):  # without a schema
         raise AssertionError("it began")
 
 
@@ -116,7 +116,7 @@ def test_a_handler_that_swallows_its_cancel_does_not_keep_a_stop(dsn: str) -> No
         app.sync.enqueue(swallow.job())
         assert began.wait(30)
     with psycopg.connect(dsn) as connection:
-        assert connection.execute("select from leasehold.node").fetchall() == []
+        assert connection.execute("select from leasework.node").fetchall() == []
     assert node._thread.is_alive(), "or this test shows nothing"
     end.set()
     node._thread.join(30)
@@ -130,9 +130,9 @@ def test_a_stop_does_nothing_if_no_node_runs(app: App) -> None:
 
 
 def test_the_hooks_of_gunicorn_refuse_what_is_not_an_app() -> None:
-    start, leave = node("leasehold:Context")
+    start, leave = node("leasework:Context")
     worker: Any = SimpleNamespace(pid=os.getpid())
-    with pytest.raises(ConfigError, match="leasehold:Context is not an App"):
+    with pytest.raises(ConfigError, match="leasework:Context is not an App"):
         start(worker)
     leave(None, worker)  # gunicorn calls it in any case
 
@@ -140,8 +140,8 @@ def test_the_hooks_of_gunicorn_refuse_what_is_not_an_app() -> None:
 HOOKS = """
 import os
 import threading
-from leasehold import App
-from leasehold.integrations.gunicorn import node
+from leasework import App
+from leasework.integrations.gunicorn import node
 
 app = App(grace=0.1)
 begun = threading.Event()
@@ -166,16 +166,16 @@ def test_a_gunicorn_worker_ends_with_the_job_that_others_get(
     app: App, dsn: str, procs: Processes
 ) -> None:
     Path(procs.folder / "hooks.py").write_text(HOOKS)
-    worker = procs.start("hooks.py", env={"LEASEHOLD_DSN": dsn})
+    worker = procs.start("hooks.py", env={"LEASEWORK_DSN": dsn})
     assert worker.wait(60) == 0 and "goes on" not in worker.output, worker.output
     with psycopg.connect(dsn) as connection:
-        [state] = connection.execute("select state from leasehold.jobs").fetchall()
+        [state] = connection.execute("select state from leasework.jobs").fetchall()
     assert state == ("available",)
 
 
 BOOT = """
 import sys, threading
-from leasehold.integrations.gunicorn import node
+from leasework.integrations.gunicorn import node
 
 threading.Thread(target=threading.Event().wait).start()
 start, leave = node("hooks:app")
@@ -201,5 +201,5 @@ def test_a_gunicorn_worker_that_finds_a_standby_may_be_started_again(
         connection.execute(
             f'alter database "{name}" set default_transaction_read_only = on'.encode()
         )
-    worker = procs.start("hooks.py", env={"LEASEHOLD_DSN": dsn})
+    worker = procs.start("hooks.py", env={"LEASEWORK_DSN": dsn})
     assert worker.wait(60) == 1 and "this worker cannot start: " in worker.output, worker.output

@@ -9,16 +9,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold import errors
-from leasehold.config import Settings, Timings
-from leasehold.env import Env
-from leasehold.jobs.executor import Lane
-from leasehold.jobs.producer import ClaimDesk
-from leasehold.lease.membership import Membership
-from leasehold.loops.service import ServiceContext
-from leasehold.model.job import ClaimedJob
-from leasehold.model.lease import Lease
-from leasehold.ports import NodeIdentity
+from leasework import errors
+from leasework.config import Settings, Timings
+from leasework.env import Env
+from leasework.jobs.executor import Lane
+from leasework.jobs.producer import ClaimDesk
+from leasework.lease.membership import Membership
+from leasework.loops.service import ServiceContext
+from leasework.model.job import ClaimedJob
+from leasework.model.lease import Lease
+from leasework.ports import NodeIdentity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -235,7 +235,7 @@ async def test_a_claim_that_is_answered_after_the_fencing_is_not_handed_over(wor
 
 async def test_a_doubt_that_comes_while_another_is_answered_is_not_forgotten(world):
     """A failover took the new epoch back, and the answer came from after it. Found by the
-    simulation: leasehold sim --seed 6147, at the commit before."""
+    simulation: leasework sim --seed 6147, at the commit before."""
     world.loses(sent=True)
     with pytest.raises(errors.Unavailable):
         await world.claims()
@@ -256,7 +256,7 @@ async def test_a_doubt_that_comes_while_another_is_answered_is_not_forgotten(wor
 
 
 async def test_a_claim_that_is_answered_after_a_failover_is_settled_before_it_runs(world):
-    """The claim may be lost, and others may have its jobs. Found by the simulation: leasehold sim
+    """The claim may be lost, and others may have its jobs. Found by the simulation: leasework sim
     --seed 801, at the commit before."""
 
     def answer() -> list[ClaimedJob]:

@@ -11,16 +11,16 @@ from uuid import uuid4
 
 import pytest
 
-from leasehold.config import Settings
-from leasehold.env import Env
-from leasehold.jobs.attempt import Attempts
-from leasehold.jobs.executor import Executor, Lane
-from leasehold.jobs.failed_starts import Starts
-from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.tasks import Registry, TaskOptions
-from leasehold.loops.service import ServiceContext
-from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Complete
+from leasework.config import Settings
+from leasework.env import Env
+from leasework.jobs.attempt import Attempts
+from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.failed_starts import Starts
+from leasework.jobs.running import Claim, Running
+from leasework.jobs.tasks import Registry, TaskOptions
+from leasework.loops.service import ServiceContext
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import Complete
 from tests.support.wait import until_async
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

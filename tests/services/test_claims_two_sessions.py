@@ -15,10 +15,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.errors import Conflict
-from leasehold.model.begins import Begins
-from leasehold.pg.sql import statement
-from leasehold.pg.stores.store_jobs import claim_params
+from leasework.errors import Conflict
+from leasework.model.begins import Begins
+from leasework.pg.sql import statement
+from leasework.pg.stores.store_jobs import claim_params
 from tests.pg.claim_worker import jobs_of
 from tests.services.sessions import Process, Two, execute, two_processes
 from tests.support.wait import until_async
@@ -64,7 +64,7 @@ async def test_a_claim_whose_answer_nobody_reads_keeps_no_node_alive(two):
     seen = next(n.seen for n in (await two.b.beat()).nodes if n.id == two.a.id)
     begins = Begins(time.monotonic)
     params = claim_params(two.a.id, two.a.epoch, {"default": 1000}, [], None, begins)
-    claim = psycopg.ClientCursor(two.user).mogrify(statement("job/claim", "leasehold"), params)
+    claim = psycopg.ClientCursor(two.user).mogrify(statement("job/claim", "leasework"), params)
     await two.unread(claim)
     await two.shorten(lease=1000.0)
     with pytest.raises(Conflict):
@@ -103,7 +103,7 @@ async def test_a_claim_does_not_hold_up_the_renewal_of_its_node(two):
 
 async def test_a_node_that_is_gone_claims_nothing(two):
     [job] = await two.enqueue()
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     assert await two.a.claim() == []
     assert await two.state(job) == "available"
 
@@ -184,14 +184,14 @@ async def test_an_ack_by_another_node_changes_nothing(two):
 async def test_an_ack_after_the_rescue_changes_nothing(two):
     [job] = await two.enqueue()
     [claimed] = await two.a.claim()
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     await two.b.store.rescue([two.a.id], 3, 100, None)
     assert not await two.a.ack(claimed)
     [again] = await two.b.claim()
     assert not await two.a.ack(claimed)
     assert await two.b.ack(again)
     assert await two.state(job) == "completed"
-    assert await two.one("select count(*) from leasehold.job_done") == 1
+    assert await two.one("select count(*) from leasework.job_done") == 1
 
 
 # -- many ----------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ async def test_two_sessions_that_claim_a_thousand_jobs_get_each_once(two):
     assert len(ids) == 1000
     assert set(ids) == wanted
     assert len({job.claim_token for job in of_a + of_b}) == 1000
-    rows = await two.sql("select node, count(*) from leasehold.job group by node")
+    rows = await two.sql("select node, count(*) from leasework.job group by node")
     assert dict(rows) == {two.a.id: len(of_a), two.b.id: len(of_b)}
 
 
@@ -220,7 +220,7 @@ async def test_a_rescue_frees_only_the_jobs_of_the_dead(two):
     [of_a] = await two.a.claim(1)
     [of_b] = await two.b.claim(1)
     assert await two.b.store.rescue([two.a.id, two.b.id], 3, 100, None) == []
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     freed = await two.b.store.rescue([two.a.id, two.b.id], 3, 100, None)
     assert [job.job for job in freed] == [of_a.id]
     assert await two.state(of_b.id) == "running"
@@ -231,8 +231,8 @@ async def test_a_rescue_passes_over_a_row_that_a_user_completes_in_a_transaction
     await two.enqueue(2)
     locked, other = await two.a.claim()
     user = await two.session()
-    await user.execute("select 1 from leasehold.job where id = %s for update", [locked.id])
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await user.execute("select 1 from leasework.job where id = %s for update", [locked.id])
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     async with asyncio.timeout(60):
         freed = await two.b.store.rescue([two.a.id], 3, 100, None)
     assert [job.job for job in freed] == [other.id]
@@ -243,5 +243,5 @@ async def test_a_rescue_passes_over_a_row_that_a_user_completes_in_a_transaction
 
 
 async def test_every_way_in_which_a_node_row_goes_is_a_death(two):
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     assert [node for node, _ in await two.b.store.deaths(10)] == [two.a.id]

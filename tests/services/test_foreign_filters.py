@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leasehold.errors import JobFailed, LostLease, Unavailable
-from leasehold.node.light import LightNode
+from leasework.errors import JobFailed, LostLease, Unavailable
+from leasework.node.light import LightNode
 from tests.services.several import Database, several_apps
 from tests.support.wait import forever, until_async
 
@@ -23,7 +23,7 @@ class Broken(logging.Filter):
 
 @pytest.fixture
 def broken_filter() -> Iterator[None]:
-    logger, broken = logging.getLogger("leasehold"), Broken()
+    logger, broken = logging.getLogger("leasework"), Broken()
     level = logger.level
     logger.setLevel(logging.INFO)
     logger.addFilter(broken)
@@ -57,7 +57,7 @@ async def test_slots_are_given_back_and_a_fenced_process_comes_back(
                 await (await boom.enqueue()).wait(timeout=30)
         assert await (await fine.enqueue()).wait(timeout=30) == "fine"
         before = node.guard.membership.identity.id
-        await database.sql("delete from leasehold.node")
+        await database.sql("delete from leasework.node")
 
         def is_back() -> bool:
             me = node.guard.membership
@@ -75,7 +75,7 @@ async def test_a_lock_without_a_node_survives_its_fencing(database, broken_filte
     async with asyncio.timeout(60):
         with pytest.raises(LostLease):
             async with app.lock("one", timeout=30):
-                await database.sql("delete from leasehold.node")
+                await database.sql("delete from leasework.node")
                 await forever()
     async with app.lock("two", timeout=60) as lock:
         assert lock.held

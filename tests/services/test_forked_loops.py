@@ -10,7 +10,7 @@ import pytest
 FORKS = """
 import asyncio, os, socket, sys, threading
 import uvloop
-from leasehold import own_tasks
+from leasework import own_tasks
 
 async def forks(meanwhile) -> None:
     go_on, may_go_on = os.pipe()

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from leasehold import errors
-from leasehold.lease import news
-from leasehold.model.lease import Phase
-from leasehold.tuning import Tuning
+from leasework import errors
+from leasework.lease import news
+from leasework.model.lease import Phase
+from leasework.tuning import Tuning
 from tests.support.hand import TIMES, Database, W, a_database
 from tests.support.wait import until_async
 
@@ -46,7 +46,7 @@ async def test_a_duty_that_holds_the_fence_holds_up_a_takeover_no_longer_than_it
     other = database.process()
     await other.step()
     async with database.connection.transaction():
-        await database.sql("select 1 from leasehold.fence where name = 'default' for share")
+        await database.sql("select 1 from leasework.fence where name = 'default' for share")
         await other.steps(round(W / 0.5) + 2, 0.5)
         assert other.events.count("renew_failed") == 1, "the next attempt is a renewal later"
         assert not other.leads
@@ -64,14 +64,14 @@ async def test_a_takeover_that_is_refused_is_not_tried_again_and_again(database)
     await database.leader()
     other = database.process()
     await other.step()
-    await database.sql("update leasehold.fence set token = 100")  # by hand: no term fits it
+    await database.sql("update leasework.fence set token = 100")  # by hand: no term fits it
     await other.steps(round(W / 0.5) + 6, 0.5)
     assert other.events.count("service_failed") == 1 and not other.leads
 
 
 async def test_a_fence_that_somebody_deleted_is_made_again_and_another_process_can_lead(database):
     leader, other = await database.leader(), database.process()
-    await database.sql("delete from leasehold.fence")
+    await database.sql("delete from leasework.fence")
     await other.steps(2, 0.1)
     assert other.events == ["lease_remade"]
     await leader.guard.resign_all("stopped")
@@ -92,8 +92,8 @@ async def test_a_renewal_starts_the_wait_again(database):
 async def test_what_the_databases_clock_says_is_nobodys_death(database, hours):
     leader, other = await database.leader(), database.process()
     await other.step()
-    await database.sql(f"update leasehold.leader set renewed_at = now() + interval '{hours} h'")
-    await database.sql(f"update leasehold.node set renewed_at = now() + interval '{hours} h'")
+    await database.sql(f"update leasework.leader set renewed_at = now() + interval '{hours} h'")
+    await database.sql(f"update leasework.node set renewed_at = now() + interval '{hours} h'")
     for _ in range(5):
         await leader.step(1.0)
         await other.step(1.0)
@@ -132,14 +132,14 @@ async def test_an_answer_after_the_deadline_renews_nothing(database):
 async def test_a_node_whose_row_is_gone_fences_itself_and_comes_back_under_another_id(database):
     leader = await database.leader()
     old = leader.id
-    await database.sql("delete from leasehold.node")
+    await database.sql("delete from leasework.node")
     await leader.step(0.1)
     assert not leader.leads
     assert leader.told[-1] is news.Fenced
     await leader.steps(4, 0.4)
     assert leader.id != old
     assert leader.leads, "nobody else wants it"
-    [[node, token]] = await database.sql("select node, token from leasehold.leader")
+    [[node, token]] = await database.sql("select node, token from leasework.leader")
     assert (node, token) == (leader.id, 2)
 
 
@@ -170,8 +170,8 @@ async def test_what_a_fenced_node_held_is_free_as_soon_as_nothing_runs_there(dat
     await other.step()
     old = leader.id
     await leader.steps(3, TIMES.trust + 0.1)
-    assert await database.sql("select 1 from leasehold.node where id = %s", old) == []
-    assert await database.sql("select 1 from leasehold.death where node = %s", old)
+    assert await database.sql("select 1 from leasework.node where id = %s", old) == []
+    assert await database.sql("select 1 from leasework.death where node = %s", old)
 
 
 # -- a stuck loop --------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ async def test_who_leaves_resigns_and_is_followed_at_once(database):
     await leader.guard.leave()
     await other.steps(2, TIMES.jitter)
     assert other.leads
-    rows = await database.sql("select id from leasehold.node")
+    rows = await database.sql("select id from leasework.node")
     assert rows == [(other.id,)]
 
 
@@ -236,7 +236,7 @@ async def test_each_cancel_of_a_job_is_told_once(database, monkeypatch):
     monkeypatch.setattr(process, "tell", tell)
     for token in (1, 2, 2):
         await database.sql(
-            "insert into leasehold.signal (node, job_id, kind, claim_token)"
+            "insert into leasework.signal (node, job_id, kind, claim_token)"
             " values (%s, %s, 'cancel', %s)"
             " on conflict (node, job_id, kind) do update set claim_token = excluded.claim_token",
             process.id,
@@ -299,7 +299,7 @@ async def test_outcomes_are_recorded_before_the_own_old_identity_is_certified(
             unrecorded = 0
 
     async def certified() -> bool:
-        return not await database.sql("select 1 from leasehold.node where id = %s", old)
+        return not await database.sql("select 1 from leasework.node where id = %s", old)
 
     monkeypatch.setattr(process, "tell", tell)
     process.unrecorded = lambda: unrecorded
@@ -342,7 +342,7 @@ async def test_no_wall_clock_is_asked_who_is_alive(database):
 
 # -- what is counted and told ----------------------------------------------------------------------
 async def test_renewals_that_failed_are_told_with_the_next_that_does_not(database):
-    query = "select (info ->> 'renew_failed')::int from leasehold.node"
+    query = "select (info ->> 'renew_failed')::int from leasework.node"
     leader = await database.leader()
     assert await database.sql(query) == [(0,)]
     leader.store.cut = True
@@ -358,8 +358,8 @@ async def test_renewals_that_failed_are_told_with_the_next_that_does_not(databas
     leader.store.cut = False
     await leader.steps(4, 0.4)
     total = (
-        "select sum(n) from (select n from leasehold.tally where metric = 'renew_failed' "
-        "union all select (info ->> 'renew_failed')::int from leasehold.node) x"
+        "select sum(n) from (select n from leasework.tally where metric = 'renew_failed' "
+        "union all select (info ->> 'renew_failed')::int from leasework.node) x"
     )
     [(told,)] = await database.sql(total)
     assert told == 5

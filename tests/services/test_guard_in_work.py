@@ -13,12 +13,12 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from leasehold import Context
-from leasehold.env import Env
-from leasehold.jobs.overdue import Overdue
-from leasehold.jobs.running import Claim, Running
-from leasehold.model.job import ClaimedJob
-from leasehold.pg.stores.store import PgStore
+from leasework import Context
+from leasework.env import Env
+from leasework.jobs.overdue import Overdue
+from leasework.jobs.running import Claim, Running
+from leasework.model.job import ClaimedJob
+from leasework.pg.stores.store import PgStore
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import forever, until, until_async
 
@@ -67,7 +67,7 @@ async def test_many_overdue_jobs_over_a_slow_link_do_not_fence_their_node(databa
 async def test_a_job_that_has_ended_and_is_not_recorded_yet_is_not_taken_away(database, direct_dsn):
     """The next job blocks the event loop, so the acker cannot write for a while."""
     app = database.app()
-    taken = "select 1 from leasehold.job where id = %s and node is null"
+    taken = "select 1 from leasework.job where id = %s and node is null"
     ran: list[str] = []
 
     @app.task(requeue_after=1.0, max_attempts=1)

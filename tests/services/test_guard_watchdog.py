@@ -10,7 +10,7 @@ from tests.support.wait import until
 
 START = """
 import ctypes, time
-from leasehold.node.watchdog import Watchdog
+from leasework.node.watchdog import Watchdog
 dog = Watchdog(0.4, lambda kind, **fields: print(kind, fields))
 """
 SECONDS = 1.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leasehold import App
-from leasehold.errors import ConfigError
-from leasehold.testing import postgres_dsn
+from leasework import App
+from leasework.errors import ConfigError
+from leasework.testing import postgres_dsn
 from tests.support.wait import until_async
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.app.leader import Leader
-from leasehold.errors import LockNotAcquired
+from leasework import App
+from leasework.app.leader import Leader
+from leasework.errors import LockNotAcquired
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.pgbouncer import PgBouncer
 from tests.support.wait import BUSY_SECONDS, forever, until, until_async
@@ -23,7 +23,7 @@ STUCK = "its event loop is stuck"
 HAND_OVER = 4 * TIMES.renew + TIMES.jitter
 """The loop owes an answer for two renewals, seen at a beat; then the successor."""
 KEY = 0x52494F4C
-LONG = bool(os.environ.get("LEASEHOLD_LONG"))
+LONG = bool(os.environ.get("LEASEWORK_LONG"))
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def a_body_that_ends_in_time_hands_over(database: Database, name: str) -> 
 async def was_lost_row(database: Database, name: str) -> bool:
     """Was it given up in the database?"""
     [[free]] = await database.sql(
-        "select node is null from leasehold.leader where name = %s", f"leader:{name}"
+        "select node is null from leasework.leader where name = %s", f"leader:{name}"
     )
     return bool(free)
 
@@ -186,7 +186,7 @@ if LONG:
 
 CLOSES = """
 import asyncio, sys, threading
-from leasehold import App
+from leasework import App
 loop = asyncio.new_event_loop()
 lead = App(sys.argv[1], recover_within=9).leader("engine")
 async def begin():
@@ -215,7 +215,7 @@ async def test_a_thread_of_a_new_version_leads_only_with_the_old_ones_advisory_l
 ):
     app = database.app()
     holder = "select pid from pg_locks where locktype = 'advisory' and objid = %s and granted"
-    row = "select 1 from leasehold.leader where name = 'leader:engine' and node is not null"
+    row = "select 1 from leasework.leader where name = 'leader:engine' and node is not null"
     heard: list[str] = []
 
     def stand() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.app.leader import Leader
-from leasehold.errors import ConfigError, LostLease, Unavailable, WrongConnection
+from leasework.app.leader import Leader
+from leasework.errors import ConfigError, LostLease, Unavailable, WrongConnection
 from tests.pg.drivers import ALL, done
 from tests.services.several import TIMES, Database, W, several_apps
 from tests.support.wait import BUSY_SECONDS, forever, until, until_async
@@ -27,7 +27,7 @@ async def database(dsn: str, migrated: str) -> AsyncIterator[Database]:
 
 async def fence_off(database: Database) -> None:
     """Every process finds its node row gone, as after a silence."""
-    await database.sql("delete from leasehold.node")
+    await database.sql("delete from leasework.node")
 
 
 # -- one leads -------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ async def test_the_next_one_leads_only_when_the_body_has_ended(database):
         await asyncio.wait_for(cleaning.wait(), 30)
         assert not lead.is_leader
         assert not other.is_leader
-        row = "select node is null from leasehold.leader where name = 'leader:engine'"
+        row = "select node is null from leasework.leader where name = 'leader:engine'"
         assert await database.sql(row) == [(False,)], "not given up before it is clean"
         clean.set()
         assert await other.wait(timeout=TIMES.renew * 2 + BUSY_SECONDS) > term
@@ -217,7 +217,7 @@ async def test_verify_holds_the_fence_on_every_driver_until_the_transaction_ends
 ):
     app = database.app()
     await database.sql("create table effect (n int)")
-    locks = "select 1 from pg_locks where relation = 'leasehold.fence'::regclass and mode = %s"
+    locks = "select 1 from pg_locks where relation = 'leasework.fence'::regclass and mode = %s"
     async with app.lock("x") as lock, ALL[driver](direct_dsn) as way:
         await lock.verify(way.connection)
         assert await database.sql(locks, "RowShareLock")
@@ -237,7 +237,7 @@ async def test_verify_of_a_lost_term_fails_and_the_transaction_with_it(
     await database.sql("create table effect (n int)")
     async with app.leader("engine") as lead:
         await lead.wait(timeout=30)
-        await database.sql("update leasehold.fence set token = token + 1")
+        await database.sql("update leasework.fence set token = token + 1")
         async with ALL[driver](direct_dsn) as way:
             await way.effect()
             with pytest.raises(LostLease):
@@ -292,9 +292,9 @@ async def test_a_takeover_waits_for_a_verified_transaction_and_no_longer_than_it
         user = await psycopg.AsyncConnection.connect(direct_dsn)
         await lead.verify(user, idle_timeout=60)
         # as if the lease was over: whoever waits sees the row given up
-        await database.sql("update leasehold.leader set node = null, seq = seq + 1")
+        await database.sql("update leasework.leader set node = null, seq = seq + 1")
         async with other.leader("engine") as next_one:
-            await until_async(lambda: database.sql(blocked, "%leasehold.fence f set%"), 30)
+            await until_async(lambda: database.sql(blocked, "%leasework.fence f set%"), 30)
             assert not next_one.is_leader
             await user.commit()
             await user.close()
@@ -305,7 +305,7 @@ async def test_a_takeover_waits_for_a_verified_transaction_and_no_longer_than_it
         vanished = await psycopg.AsyncConnection.connect(direct_dsn)
         began = asyncio.get_running_loop().time()
         await lock.verify(vanished)
-        await database.sql("update leasehold.leader set node = null where name = 'lock:x'")
+        await database.sql("update leasework.leader set node = null where name = 'lock:x'")
         async with app.lock("x") as taken_over:
             took = asyncio.get_running_loop().time() - began
             assert taken_over.held
@@ -324,7 +324,7 @@ async def test_a_new_version_leads_only_with_the_old_ones_advisory_lock_too(data
     async with await psycopg.AsyncConnection.connect(direct_dsn, autocommit=True) as old:
         assert await (await old.execute(try_lock.encode(), [key])).fetchone() == (True,)
         async with app.leader("engine", also_advisory_key=key) as lead:
-            row = "select 1 from leasehold.leader where name = 'leader:engine' and node is not null"
+            row = "select 1 from leasework.leader where name = 'leader:engine' and node is not null"
             await until_async(lambda: database.sql(row), 30)
             with pytest.raises(TimeoutError):
                 await lead.wait(timeout=1.0)
@@ -352,7 +352,7 @@ async def test_a_new_version_leads_only_with_the_old_ones_advisory_lock_too(data
 # -- a process that was stopped --------------------------------------------------------------------
 LEADS = """
 import asyncio, sys, time
-from leasehold import App
+from leasework import App
 async def main():
     async with App(sys.argv[1], recover_within=9).leader("engine") as lead:
         term = await lead.wait()

@@ -9,8 +9,8 @@ from contextlib import nullcontext, suppress
 
 import pytest
 
-from leasehold import App
-from leasehold.errors import LostLease, QueryFailed
+from leasework import App
+from leasework.errors import LostLease, QueryFailed
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import until_async
 
@@ -43,7 +43,7 @@ async def hold_still(app: App) -> threading.Event:
 async def test_nobody_takes_what_was_deleted_before_its_holder_can_have_noticed(database, terms):
     """It believes for as long as its lease, and goes on with it when it asks in time."""
     one, two = database.app(recover_within=30), database.app()
-    row = "select token, node from leasehold.leader where name = 'leader:engine'"
+    row = "select token, node from leasework.leader where name = 'leader:engine'"
     # without the record of its term nothing says whose it was: its next renewal may be refused
     with nullcontext() if terms == "known" else suppress(LostLease):
         await _believe_and_delete(database, one, two, row, terms)
@@ -56,14 +56,14 @@ async def _believe_and_delete(database: Database, one: App, two: App, row: str, 
         term = await lead.wait(timeout=30)
         async with two.leader("engine") as other:
             waiter = asyncio.ensure_future(two.lock("x").acquire())
-            await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+            await until_async(lambda: database.sql("select 1 from leasework.bid"))
             held = await database.sql(row)
             go_on = await hold_still(one)
             if terms != "known":
-                await database.sql("delete from leasehold.term")
-            await database.sql("delete from leasehold.leader")
+                await database.sql("delete from leasework.term")
+            await database.sql("delete from leasework.leader")
             await until_async(
-                lambda: database.sql("select 1 from leasehold.leader having count(*) = 2"), 30
+                lambda: database.sql("select 1 from leasework.leader having count(*) = 2"), 30
             )
             loop = asyncio.get_running_loop()
             until = loop.time() + LOOK_SECONDS
@@ -77,7 +77,7 @@ async def _believe_and_delete(database: Database, one: App, two: App, row: str, 
                 assert await database.sql(row) == held
                 await until_async(
                     lambda: database.sql(
-                        "select 1 from leasehold.leader where renewed_at is not null"
+                        "select 1 from leasework.leader where renewed_at is not null"
                     ),
                     30,
                 )
@@ -91,12 +91,12 @@ async def test_a_fence_that_was_deleted_is_made_again_and_one_that_is_ahead_is_r
     app = database.app()
     async with app.lock("x"):
         pass
-    await database.sql("delete from leasehold.fence")
+    await database.sql("delete from leasework.fence")
     async with asyncio.timeout(30), app.lock("x", timeout=0) as lock:
         assert lock.token == 2
     [remade] = await until_async(lambda: database.events("lease_remade"), 30)
     assert remade["name"] == "lock:x"
-    await database.sql("update leasehold.fence set token = 100")
+    await database.sql("update leasework.fence set token = 100")
     async with asyncio.timeout(30):
         with pytest.raises(QueryFailed, match="missing or ahead"):
             await app.lock("x").try_acquire()

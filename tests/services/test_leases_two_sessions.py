@@ -15,15 +15,15 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from leasehold import errors
-from leasehold.pg.sql import statement
-from leasehold.ports import Term
+from leasework import errors
+from leasework.pg.sql import statement
+from leasework.ports import Term
 from tests.services.sessions import ELECTION, LEASE, MOMENT, Two, execute, tick, two_processes
 from tests.support.wait import until_async
 
 LONG = "select repeat('x', 1000) from generate_series(1, 20000)"
-LEADER = "select node, token, seq from leasehold.leader"
-FENCE = "select token from leasehold.fence where name = 'default'"
+LEADER = "select node, token, seq from leasework.leader"
+FENCE = "select token from leasework.fence where name = 'default'"
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_of_two_candidates_at_once_one_wins(two):
         [[node, token, _]] = await two.sql(LEADER)
         assert (node, token) == ((two.a.id, two.b.id)[tokens.index(number)], number)
         assert await two.one(FENCE) == number
-    assert await two.one("select count(*) from leasehold.term") == 20
+    assert await two.one("select count(*) from leasework.term") == 20
 
 
 @pytest.mark.parametrize(("name", "held"), [("leader/acquire", "fence"), ("node/bury", "node")])
@@ -63,22 +63,22 @@ async def test_the_server_ends_a_wait_also_where_the_session_has_no_limit(two, n
     """As behind a pooler."""
     term = await two.a.lead()
     seen, user = await two.b.see(), await two.session()
-    await user.execute(f"select 1 from leasehold.{held} for share".encode())
+    await user.execute(f"select 1 from leasework.{held} for share".encode())
     assert await two.one("show lock_timeout") == "0"
     given = {
         "name": ELECTION, "node_id": two.b.id, "node_host": "h", "node_pid": 1, "now": None,
         "lease_seconds": LEASE, "node": two.a.id, "token": two.a.token,
-        "seq": await two.one("select seq from leasehold.node where id = %s", two.a.id),
+        "seq": await two.one("select seq from leasework.node where id = %s", two.a.id),
         "term_leader": term.leader, "term_token": term.token,
         **{f"seen_{field}": value for field, value in seen._asdict().items()},
     }  # fmt: skip
     with pytest.raises(psycopg.errors.LockNotAvailable):
-        await two.user.execute(statement(name, "leasehold").encode(), given)
+        await two.user.execute(statement(name, "leasework").encode(), given)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["select 1 from leasehold.fence for share", "update leasehold.leader set seq = seq + 1"],
+    ["select 1 from leasework.fence for share", "update leasework.leader set seq = seq + 1"],
     ids=["a duty", "a heartbeat"],
 )
 async def test_an_answer_that_a_frozen_leader_does_not_read_delays_no_takeover(two, text):
@@ -100,8 +100,8 @@ async def test_an_answer_that_a_frozen_leader_does_not_read_delays_no_takeover(t
 @pytest.mark.parametrize(
     "text",
     [
-        "set application_name = 'report'; select 1 from leasehold.fence for share",
-        "select 1 from leasehold.fence",
+        "set application_name = 'report'; select 1 from leasework.fence for share",
+        "select 1 from leasework.fence",
     ],
     ids=["of an application", "that locks nothing"],
 )
@@ -111,12 +111,12 @@ async def test_a_session_stays_whose_process_takes_its_time_to_read(two, text):
     stays = await two.unread(f"{text}; {LONG}")
     await two.shorten()
     duty = await two.session()
-    await duty.execute("set application_name = 'leasehold work'")
-    await duty.execute("select 1 from leasehold.fence for share")
+    await duty.execute("set application_name = 'leasework work'")
+    await duty.execute("select 1 from leasework.fence for share")
     with pytest.raises(errors.Conflict):
         await two.b.acquire(seen)
     await duty.execute("select 1")
-    gone = await two.unread("select 1 from leasehold.fence for share; " + LONG)
+    gone = await two.unread("select 1 from leasework.fence for share; " + LONG)
     with pytest.raises(errors.Conflict):
         await two.b.acquire(seen)
     await until_async(lambda: two.ended(gone))
@@ -125,7 +125,7 @@ async def test_a_session_stays_whose_process_takes_its_time_to_read(two, text):
 
 async def test_a_node_without_a_row_cannot_lead(two):
     seen = await two.a.see()
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     assert await two.a.acquire(seen) is None
 
 
@@ -133,7 +133,7 @@ async def test_a_resignation_frees_the_leadership_at_once_and_tells_the_candidat
     term = await two.a.lead()
     listener = await two.session()
     await listener.set_autocommit(True)
-    await listener.execute("listen leasehold")
+    await listener.execute("listen leasework")
     assert await two.a.store.resign(term, two.a.id, 5.0, None)
     notes = [note.payload async for note in listener.notifies(timeout=10, stop_after=1)]
     assert notes == ["e:default"]
@@ -163,7 +163,7 @@ async def test_a_renewal_of_an_old_term_changes_nothing(two, successor):
 
 async def test_a_renewal_by_a_node_that_is_gone_renews_no_leadership(two):
     term = await two.a.lead()
-    await two.sql("delete from leasehold.node where id = %s", two.a.id)
+    await two.sql("delete from leasework.node where id = %s", two.a.id)
     before = await two.sql(LEADER)
     answer = await two.a.beat(term)
     assert not answer.node_renewed
@@ -205,7 +205,7 @@ async def test_a_weaker_lock_on_the_fence_would_hold_up_nobody(two):
     takeover."""
     await two.a.lead()
     duty = await two.session()
-    await duty.execute("select 1 from leasehold.fence where name = 'default' for key share")
+    await duty.execute("select 1 from leasework.fence where name = 'default' for key share")
     async with asyncio.timeout(60):
         assert await two.b.acquire(await two.b.see()) == 2
 
@@ -222,14 +222,14 @@ async def test_without_a_fence_that_fits_the_whole_acquisition_is_rolled_back(tw
     seen = await two.b.see()
     before = await two.sql(LEADER)
     broken = {
-        "missing": "delete from leasehold.fence",
-        "ahead": "update leasehold.fence set token = 100",
+        "missing": "delete from leasework.fence",
+        "ahead": "update leasework.fence set token = 100",
     }
     await two.sql(broken[how])
     with pytest.raises(errors.QueryFailed, match="fence row"):
         await two.b.acquire(seen)
     assert await two.sql(LEADER) == before
-    assert await two.one("select count(*) from leasehold.term") == 1
+    assert await two.one("select count(*) from leasework.term") == 1
 
 
 @pytest.mark.parametrize("gone", [["leader"], ["fence"], ["leader", "fence"]], ids=" and ".join)
@@ -237,7 +237,7 @@ async def test_rows_deleted_by_hand_are_made_again_above_every_token_of_before(t
     for _ in range(3):
         await two.a.lead()
     for table in gone:
-        await two.sql(f"delete from leasehold.{table}")
+        await two.sql(f"delete from leasework.{table}")
     assert ELECTION not in (await two.b.beat()).leaders
     assert await two.b.store.ensure_election(ELECTION, LEASE), "a deletion is told"
     assert not await two.a.store.ensure_election(ELECTION, LEASE), "once"
@@ -249,11 +249,11 @@ async def test_after_a_promotion_all_tokens_are_above_those_of_the_time_before(t
     await two.a.lead()
     await two.enqueue()
     seen = await two.b.see()
-    await two.sql("update leasehold.incarnation set added = added + 1")
+    await two.sql("update leasework.incarnation set added = added + 1")
     assert await two.b.acquire(seen) is None, "the wait starts again on the new timeline"
     assert await two.b.acquire(await two.b.see()) == 2**32
     assert await two.b.acquire(await two.b.see()) == 2**32 + 1
-    await two.sql("delete from leasehold.node where id = %s", two.b.id)
+    await two.sql("delete from leasework.node where id = %s", two.b.id)
     await two.b.join()
     assert two.b.token > 2**32
     [job] = await two.b.claim()
@@ -269,10 +269,10 @@ async def test_an_old_term_fires_no_tick(two):
     await two.schedule("each")
     await old_and_new(two)
     assert await two.a.fire("each") == []
-    assert await two.one("select count(*) from leasehold.tick") == 0
-    assert await two.one("select count(*) from leasehold.job") == 0
+    assert await two.one("select count(*) from leasework.tick") == 0
+    assert await two.one("select count(*) from leasework.job") == 0
     assert await two.b.fire("each") == [("each", MOMENT, "fired")]
-    assert await two.one("select term from leasehold.tick") == 2
+    assert await two.one("select term from leasework.tick") == 2
 
 
 async def test_an_old_term_stages_no_job(two):
@@ -308,19 +308,19 @@ async def test_a_tick_that_two_sessions_fire_at_once_is_one_job(two):
     assert await two.b.fire("each") == [], "the row is held: it does not wait"
     await first.commit()
     assert await two.b.fire("each") == [], "the mark has moved"
-    assert await two.one("select count(*) from leasehold.tick") == 1
-    assert await two.one("select count(*) from leasehold.job") == 1
+    assert await two.one("select count(*) from leasework.tick") == 1
+    assert await two.one("select count(*) from leasework.job") == 1
 
 
 async def test_twenty_times_two_leaders_fire_the_same_tick_and_it_is_one_job(two):
     names = [f"s{number}" for number in range(20)]
     two.b.term = await two.a.lead()
     for name in names:
-        await two.sql("delete from leasehold.schedule")
+        await two.sql("delete from leasework.schedule")
         await two.schedule(name)
         written = await asyncio.gather(two.a.fire(name), two.b.fire(name))
         assert sorted(len(rows) for rows in written) == [0, 1]
-    assert await two.one("select count(*) from leasehold.job") == 20
+    assert await two.one("select count(*) from leasework.job") == 20
 
 
 async def test_a_tick_whose_ledger_entry_was_pruned_is_not_fired_again(two):
@@ -328,9 +328,9 @@ async def test_a_tick_whose_ledger_entry_was_pruned_is_not_fired_again(two):
     await two.schedule("each")
     await two.a.lead()
     assert await two.a.fire("each")
-    await two.sql("delete from leasehold.tick")
+    await two.sql("delete from leasework.tick")
     assert await two.a.fire("each", seen=None) == []
-    assert await two.one("select count(*) from leasehold.job") == 1
+    assert await two.one("select count(*) from leasework.job") == 1
 
 
 def plans() -> Jsonb:

@@ -13,10 +13,10 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from leasehold import App, Context
-from leasehold.env import ASSIGNED_NODE, _taken, assigned_node_id
-from leasehold.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
-from leasehold.tuning import Tuning
+from leasework import App, Context
+from leasework.env import ASSIGNED_NODE, _taken, assigned_node_id
+from leasework.errors import ConfigError, LockNotAcquired, LostLease, Unavailable, WrongDsn
+from leasework.tuning import Tuning
 from tests.services.several import TIMES, Database, W, several_apps, waiting
 from tests.support.wait import BUSY_SECONDS, forever, until_async
 
@@ -41,11 +41,11 @@ async def test_one_process_holds_a_lock_and_the_next_gets_a_higher_token(databas
         assert lock.held and not lock.lost.is_set()
         assert not await two.lock("billing").try_acquire()
         waiter = asyncio.ensure_future(two.lock("billing").acquire())
-        await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+        await until_async(lambda: database.sql("select 1 from leasework.bid"))
         token = lock.token
     await waiter
     assert not lock.held and lock.lost.is_set()
-    [[new]] = await database.sql("select token from leasehold.leader where node is not null")
+    [[new]] = await database.sql("select token from leasework.leader where node is not null")
     assert new > token
     with pytest.raises(LostLease):
         _ = lock.token
@@ -110,7 +110,7 @@ async def test_processes_have_their_turn_in_the_order_of_asking(database):
             rows = number + 1
             await until_async(
                 lambda rows=rows: database.sql(
-                    "select 1 from leasehold.bid having count(*) = %s", rows
+                    "select 1 from leasework.bid having count(*) = %s", rows
                 )
             )
     began = time.monotonic()
@@ -125,7 +125,7 @@ async def test_a_free_lock_is_left_to_who_waits_and_who_does_not_come_is_passed_
         async with late.lock("x"):
             began = time.monotonic()  # free from here on
         await database.sql(
-            "insert into leasehold.bid (name, node) select 'lock:x', node from leasehold.leader"
+            "insert into leasework.bid (name, node) select 'lock:x', node from leasework.leader"
             " where name = 'lock:another'"
         )
         assert not await late.lock("x").try_acquire()
@@ -141,10 +141,10 @@ async def test_a_place_that_stayed_behind_is_given_up_when_its_turn_comes(databa
     async with idle.lock("another"):
         async with busy.lock("x"):
             await database.sql(
-                "insert into leasehold.bid (name, node) select 'lock:x', node from leasehold.leader"
+                "insert into leasework.bid (name, node) select 'lock:x', node from leasework.leader"
                 " where name = 'lock:another'"
             )
-        await until_async(lambda: _none(database, "select 1 from leasehold.bid"), 30)
+        await until_async(lambda: _none(database, "select 1 from leasework.bid"), 30)
 
 
 # -- not waiting, and giving up --------------------------------------------------------------------
@@ -156,15 +156,15 @@ async def test_a_wait_with_a_limit_ends_and_leaves_nothing_behind(database):
         with pytest.raises(LockNotAcquired):
             async with two.lock("x", timeout=0.2):
                 pytest.fail("it is held")
-        await until_async(lambda: _none(database, "select 1 from leasehold.bid"))
+        await until_async(lambda: _none(database, "select 1 from leasework.bid"))
     assert await two.lock("x").try_acquire()
 
 
 async def test_after_a_promotion_a_lock_is_free_at_once_when_a_node_has_waited_for_all(database):
     """Even for a process that lives for less time than that."""
-    await database.sql("update leasehold.incarnation set added = added + 1")
+    await database.sql("update leasework.incarnation set added = added + 1")
     assert not await database.app().lock("new").try_acquire()
-    settled = "select 1 from leasehold.incarnation where settled = added + seen"
+    settled = "select 1 from leasework.incarnation where settled = added + seen"
     async with database.app().node():
         await until_async(lambda: database.sql(settled), 60, "the timeline to be settled")
     assert await database.app().lock("other").try_acquire()
@@ -179,7 +179,7 @@ async def test_a_timeout_of_zero_is_one_try_that_gets_a_free_lock(database):
                 await refused.acquire(timeout=0)
         with pytest.raises(LockNotAcquired):
             await asyncio.to_thread(two.sync.lock("x").acquire, 0)
-    await until_async(lambda: _none(database, "select 1 from leasehold.bid"))
+    await until_async(lambda: _none(database, "select 1 from leasework.bid"))
 
     def in_thread() -> bool:
         with two.sync.lock("x", timeout=0) as held:
@@ -194,7 +194,7 @@ async def test_a_wait_that_ends_before_its_light_node_is_there_leaves_no_node(da
     with pytest.raises(LockNotAcquired):
         await app.lock("x").acquire(timeout=0.0001)
     await until_async(lambda: not (app.desk._begun or app.desk._light), 30)
-    await until_async(lambda: _none(database, "select 1 from leasehold.node"))
+    await until_async(lambda: _none(database, "select 1 from leasework.node"))
 
 
 async def _none(database: Database, text: str) -> bool:
@@ -207,7 +207,7 @@ async def test_a_waiter_that_is_cancelled_holds_nothing_however_the_race_ends(da
         lock, other, after = one.lock("x"), two.lock("x"), one.lock("x")
         await lock.acquire()
         waiter = asyncio.ensure_future(other.acquire())
-        await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+        await until_async(lambda: database.sql("select 1 from leasework.bid"))
         releasing = asyncio.ensure_future(lock.release())
         await asyncio.sleep(pause)
         waiter.cancel()
@@ -261,7 +261,7 @@ async def test_a_lock_that_is_lost_cancels_its_block_which_raises(database):
     app = database.app()
     with pytest.raises(LostLease, match="was lost while it was held"):
         async with app.lock("x"):
-            await database.sql("delete from leasehold.node")
+            await database.sql("delete from leasework.node")
             await forever()
     await until_async(lambda: database.events("lock_lost"))
     assert await app.lock("x").try_acquire(sure=True)
@@ -271,7 +271,7 @@ async def test_without_cancelling_the_block_raises_at_its_end(database):
     app = database.app()
     with pytest.raises(LostLease):
         async with app.lock("x", cancel=False) as lock:
-            await database.sql("delete from leasehold.node")
+            await database.sql("delete from leasework.node")
             async with asyncio.timeout(30):
                 await lock.lost.wait()
             assert not lock.held
@@ -289,14 +289,14 @@ async def test_a_body_that_goes_on_after_the_grace_is_told_of_and_ends_no_proces
     app = database.app()
     with pytest.raises(LostLease):
         async with app.lock("x", cancel=False):
-            await database.sql("delete from leasehold.node")
+            await database.sql("delete from leasework.node")
             await until_async(lambda: database.events("lease_overlaps"), 30)
 
 
 # -- dying -----------------------------------------------------------------------------------------
 HOLD = """
 import asyncio, sys
-from leasehold import App
+from leasework import App
 async def main():
     app = App(sys.argv[1], recover_within=9)
     async with app.lock("x") as x, app.lock("y") as y, app.lock("z") as z:
@@ -343,7 +343,7 @@ async def test_what_a_buried_node_held_is_free_at_once_for_a_process_that_just_c
         holder.kill(signal.SIGKILL)
         await until_async(
             lambda: database.sql(
-                "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+                "select 1 from leasework.leader where name = 'lock:x' and node is null"
             ),
             30,
         )
@@ -353,7 +353,7 @@ async def test_what_a_buried_node_held_is_free_at_once_for_a_process_that_just_c
 
 LEAVES = """
 import sys
-from leasehold import App
+from leasework import App
 app = App(sys.argv[1], recover_within=9)
 print("holds", app.sync.lock("x").try_acquire(), flush=True)
 """
@@ -369,12 +369,12 @@ async def test_a_lock_that_a_process_holds_at_its_end_is_free_for_a_process_that
     async with app.node():
         await until_async(
             lambda: database.sql(
-                "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+                "select 1 from leasework.leader where name = 'lock:x' and node is null"
             ),
             60,
         )
     assert await database.app().lock("x").try_acquire()
-    assert await database.sql("select distinct how from leasehold.death") == [("left",)]
+    assert await database.sql("select distinct how from leasework.death") == [("left",)]
 
 
 async def test_while_the_database_is_away_one_try_is_refused_at_once(database, monkeypatch):
@@ -425,7 +425,7 @@ async def test_a_parent_certifies_the_death_of_a_process_that_only_holds_locks(
     app, parent = database.app(), database.app()
     lock = app.lock("x")
     await lock.acquire()
-    told = "select 1 from leasehold.node where info ->> 'assigned' = %s"
+    told = "select 1 from leasework.node where info ->> 'assigned' = %s"
     await until_async(lambda: database.sql(told, str(mine)), 30)
     await (await parent.store()).certify(mine, 10.0, process=True)
     assert await parent.lock("x").try_acquire()
@@ -452,7 +452,7 @@ async def test_a_job_keeps_its_lock_while_its_node_drains(database):
         await began.wait()
     assert held == [True]
     assert app.desk._light is None, "the node's own guard served"
-    assert await database.sql("select 1 from leasehold.leader where node is not null") == []
+    assert await database.sql("select 1 from leasework.leader where node is not null") == []
 
 
 async def test_it_works_by_polling_alone(database):
@@ -460,7 +460,7 @@ async def test_it_works_by_polling_alone(database):
     lock = one.lock("x")
     await lock.acquire()
     waiter = asyncio.ensure_future(two.lock("x").acquire())
-    await until_async(lambda: database.sql("select 1 from leasehold.bid"))
+    await until_async(lambda: database.sql("select 1 from leasework.bid"))
     await lock.release()
     async with asyncio.timeout(30):
         await waiter
@@ -475,8 +475,8 @@ async def test_a_lock_that_is_released_while_a_heartbeat_is_under_way_is_forgott
     async with await psycopg.AsyncConnection.connect(direct_dsn) as user:
         lock = app.lock("x")
         await lock.acquire()
-        await user.execute(b"select from leasehold.node for update")
-        await until_async(lambda: database.sql(waits, "%leasehold.node%"), 30)
+        await user.execute(b"select from leasework.node for update")
+        await until_async(lambda: database.sql(waits, "%leasework.node%"), 30)
         await lock.release()
         light = app.desk._light
         assert light and "lock:x" not in light.guard.contests
@@ -493,19 +493,19 @@ async def test_a_lock_that_is_released_while_a_heartbeat_is_under_way_is_forgott
 async def test_a_thousand_locks_are_renewed_by_one_statement(database):
     app = database.app(recover_within=30)
     await database.sql(
-        "insert into leasehold.leader (name, lease_seconds)"
+        "insert into leasework.leader (name, lease_seconds)"
         " select 'lock:n' || n, 6 from generate_series(0, 999) n"
     )
-    await database.sql("insert into leasehold.fence (name) select name from leasehold.leader")
+    await database.sql("insert into leasework.fence (name) select name from leasework.leader")
     locks = [app.lock(f"n{number}") for number in range(1000)]
     await asyncio.gather(*[lock.acquire() for lock in locks])
     light = app.desk._light
     assert light
     beats: Any = light.guard._store
     before, asked = beats.statements, statements(app)
-    [[seq]] = await database.sql("select min(seq) from leasehold.leader")
+    [[seq]] = await database.sql("select min(seq) from leasework.leader")
     await until_async(
-        lambda: database.sql("select 1 from leasehold.leader having min(seq) >= %s", seq + 2), 90
+        lambda: database.sql("select 1 from leasework.leader having min(seq) >= %s", seq + 2), 90
     )
     spent = beats.statements - before
     print(f"\nMEASURED {spent} statements renewed 1,000 locks twice")
@@ -513,7 +513,7 @@ async def test_a_thousand_locks_are_renewed_by_one_statement(database):
     assert all(lock.held for lock in locks)
     await asyncio.gather(*[lock.release() for lock in locks])
     # on a busy machine, the statements of so many take longer than a release waits for its own
-    held = "select 1 from leasehold.leader where node is not null limit 1"
+    held = "select 1 from leasework.leader where node is not null limit 1"
     await until_async(lambda: database.sql(f"select 1 where not exists ({held})"), 90)
 
 
@@ -542,7 +542,7 @@ async def test_a_thread_that_lost_its_lock_is_told_at_the_end_of_its_block(datab
     def use() -> bool:
         with app.sync.lock("x") as lock:
             asyncio.run_coroutine_threadsafe(
-                database.sql("delete from leasehold.node"), loop
+                database.sql("delete from leasework.node"), loop
             ).result()
             return lock.lost.wait_in_thread(30)
 
@@ -579,7 +579,7 @@ def no_thread(self: Any) -> None:
 
 async def test_a_lock_works_without_a_thread_that_ends_it_when_idle(database, monkeypatch):
     with monkeypatch.context() as full:
-        full.setattr("leasehold.app.desk.threading.Timer.start", no_thread)
+        full.setattr("leasework.app.desk.threading.Timer.start", no_thread)
         async with asyncio.timeout(30), database.app().lock("x") as lock:
             assert lock.token
 
@@ -587,7 +587,7 @@ async def test_a_lock_works_without_a_thread_that_ends_it_when_idle(database, mo
 async def test_a_start_that_got_no_thread_is_made_again_by_whoever_asks_next(database, monkeypatch):
     app = database.app()
     with monkeypatch.context() as full:
-        full.setattr("leasehold.app.desk.threading.Thread.start", no_thread)
+        full.setattr("leasework.app.desk.threading.Thread.start", no_thread)
         with pytest.raises(RuntimeError, match="new thread"):
             await app.lock("x").acquire()
     async with asyncio.timeout(30), app.lock("x") as lock:

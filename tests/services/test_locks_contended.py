@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from leasehold import App
-from leasehold.config import Settings
-from leasehold.pg.schema import migrate
-from leasehold.tuning import Tuning
+from leasework import App
+from leasework.config import Settings
+from leasework.pg.schema import migrate
+from leasework.tuning import Tuning
 from tests.services.several import Database, several_apps
 from tests.support import postgres as servers
 
-LONG = bool(os.environ.get("LEASEHOLD_LONG"))
+LONG = bool(os.environ.get("LEASEWORK_LONG"))
 PROCESSES, TASKS, TIMES = (100, 10, 3) if LONG else (6, 10, 3)
-"""LEASEHOLD_LONG=1: a thousand contenders."""
+"""LEASEWORK_LONG=1: a thousand contenders."""
 RECOVER_WITHIN = 60 if LONG else 15
 """Seconds; a busy machine that keeps a hundred nodes from renewing in time is not what is asked."""
 LIMIT_SECONDS = 250 if LONG else 110

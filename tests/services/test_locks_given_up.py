@@ -29,7 +29,7 @@ async def test_a_server_that_is_read_only_for_a_while_refuses_nobody_who_waits(d
     sessions = "select sessions from pg_stat_database where datname = current_database()"
     end = (
         "select pg_terminate_backend(pid) from pg_stat_activity"
-        " where datname = current_database() and application_name = 'leasehold lease'"
+        " where datname = current_database() and application_name = 'leasework lease'"
     )
     async with app.lock("x"):
         await database.sql(f'alter database "{name}" set default_transaction_read_only = on')
@@ -57,29 +57,29 @@ async def test_a_lock_that_one_bid_should_have_passed_to_the_next_is_free_if_tha
         await first.acquire()
         async with await psycopg.AsyncConnection.connect(database.dsn) as user:
             # a transaction that verified the old token is still open
-            await user.execute("select 1 from leasehold.fence where name = 'lock:x' for share")
+            await user.execute("select 1 from leasework.fence where name = 'lock:x' for share")
             second = asyncio.create_task(app.lock("x").acquire())
             await until_async(lambda: waiting(app, "lock:x") == 1)
             await first.release()
             waits = (
                 "select 1 from pg_stat_activity where datname = current_database()"
-                " and application_name = 'leasehold lease' and wait_event_type = 'Lock'"
+                " and application_name = 'leasework lease' and wait_event_type = 'Lock'"
             )
             await until_async(lambda: database.sql(waits), what="its attempt")
             await until_async(lambda: _none(database, waits), what="its pause", every=0.005)
             second.cancel()
             await asyncio.wait([second])
-        free = "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+        free = "select 1 from leasework.leader where name = 'lock:x' and node is null"
         await until_async(lambda: database.sql(free))
 
 
 REFUSE = """
 create function refuse() returns trigger language plpgsql as $$
 begin raise 'not now'; end $$;
-create trigger refuse before update on leasehold.{table} for each row
+create trigger refuse before update on leasework.{table} for each row
 when (new.{changed}) execute function refuse()
 """
-FREE = "select 1 from leasehold.leader where name = 'lock:x' and node is null"
+FREE = "select 1 from leasework.leader where name = 'lock:x' and node is null"
 
 
 async def test_a_lock_is_free_although_its_release_failed(database):

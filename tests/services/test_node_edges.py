@@ -10,13 +10,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App, Context
-from leasehold.errors import JobFailed
-from leasehold.jobs.acker import Acker
-from leasehold.jobs.executor import Lane
-from leasehold.model.filter import JobFilter
-from leasehold.pg.schema import migrate
-from leasehold.tuning import Tuning
+from leasework import App, Context
+from leasework.errors import JobFailed
+from leasework.jobs.acker import Acker
+from leasework.jobs.executor import Lane
+from leasework.model.filter import JobFilter
+from leasework.pg.schema import migrate
+from leasework.tuning import Tuning
 from tests.support.wait import forever, until, until_async
 
 
@@ -44,8 +44,8 @@ async def test_a_start_that_is_cancelled_leaves_no_node_and_no_leader(dsn: str):
             await node.__aexit__(None, None, None)
 
         async def gone() -> bool:
-            left = await rows(dsn, "select 1 from leasehold.node")
-            led = await rows(dsn, "select 1 from leasehold.leader where node is not null")
+            left = await rows(dsn, "select 1 from leasework.node")
+            led = await rows(dsn, "select 1 from leasework.leader where node is not null")
             return not left and not led
 
         await until_async(gone, 30, "the half-started node to leave")
@@ -60,9 +60,9 @@ async def test_an_on_drain_that_fails_is_an_event(dsn: str):
         asked.append(alone)
         raise RuntimeError("not now")
 
-    failed = "select fields ->> 'error' from leasehold.event where kind = 'callback_failed'"
+    failed = "select fields ->> 'error' from leasework.event where kind = 'callback_failed'"
     async with app.node(on_drain=on_drain) as node:
-        says = "select 1 from leasehold.node where info ? 'drains'"
+        says = "select 1 from leasework.node where info ? 'drains'"
         await until_async(lambda: rows(dsn, says), 30, "what it says of itself")
         assert node.recorder.identity
         operator = await app.operator("somebody", "a test")
@@ -76,23 +76,23 @@ async def test_an_on_drain_that_fails_is_an_event(dsn: str):
 async def test_a_stop_during_an_acquisition_leaves_no_leader_behind(dsn: str):
     app = await make_app(dsn)
     async with app.node():
-        await until_async(lambda: rows(dsn, "select 1 from leasehold.term"), 30, "a first leader")
+        await until_async(lambda: rows(dsn, "select 1 from leasework.term"), 30, "a first leader")
     async with await psycopg.AsyncConnection.connect(dsn) as holder:
-        await holder.execute("select 1 from leasehold.leader for update")
+        await holder.execute("select 1 from leasework.leader for update")
         node = app.node()
         await node.__aenter__()
         waiting = (
-            "select 1 from pg_stat_activity where application_name = 'leasehold guard' "
+            "select 1 from pg_stat_activity where application_name = 'leasework guard' "
             "and datname = current_database() and wait_event_type = 'Lock'"
         )
         await until_async(lambda: rows(dsn, waiting), 30, "its acquisition to wait for the row")
         stop = asyncio.create_task(node.__aexit__(None, None, None))
         await until_async(
-            lambda: rows(dsn, "select 1 from leasehold.event where kind = 'node_stopped'"), 30
+            lambda: rows(dsn, "select 1 from leasework.event where kind = 'node_stopped'"), 30
         )
         await holder.rollback()
         await stop
-    assert not await rows(dsn, "select 1 from leasehold.leader where node is not null")
+    assert not await rows(dsn, "select 1 from leasework.leader where node is not null")
     await app.close()
 
 
@@ -164,8 +164,8 @@ async def test_a_stop_goes_on_to_its_end_however_often_it_is_cancelled(dsn: str)
 
     await until_async(hurry, 30, "the stop to end")
     assert serving.cancelled()
-    assert not await rows(dsn, "select 1 from leasehold.node")
-    assert await rows(dsn, "select state from leasehold.job_done") == [("completed",)]
+    assert not await rows(dsn, "select 1 from leasework.node")
+    assert await rows(dsn, "select state from leasework.job_done") == [("completed",)]
     await app.close()
 
 
@@ -190,7 +190,7 @@ async def test_what_was_claimed_ahead_goes_back_when_no_job_ends(
     await app.enqueue_many([quick.job() for _ in range(2000)])
     await app.enqueue_many([long.job() for _ in range(2)])
     await app.enqueue_many([quick.job() for _ in range(20)])
-    left = "select count(*) from leasehold.job where task_name = 'quick' having count(*) = "
+    left = "select count(*) from leasework.job where task_name = 'quick' having count(*) = "
     async with app.node(queues={"default": 2}) as node:
         seen, give_back = asyncio.Event(), node._desk.give_back
 
@@ -199,7 +199,7 @@ async def test_what_was_claimed_ahead_goes_back_when_no_job_ends(
             await give_back(lane)
 
         monkeypatch.setattr(node._desk, "give_back", later)
-        held = "select 1 from leasehold.job where node is not null having count(*) > 2"
+        held = "select 1 from leasework.job where node is not null having count(*) > 2"
         await until_async(lambda: rows(dsn, f"{left}20"), 30, "the long ones to have the slots")
         await until_async(lambda: len(ran) == 2, 30)
         assert await rows(dsn, held), "nothing was claimed ahead"
@@ -231,7 +231,7 @@ def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
             done.result()
     asyncio.run(enqueue())
     mine = (
-        "select count(*) from pg_stat_activity where application_name like 'leasehold%' "
+        "select count(*) from pg_stat_activity where application_name like 'leasework%' "
         "and datname = current_database()"
     )
 
@@ -259,10 +259,10 @@ async def test_a_job_that_has_its_slot_is_not_sent_back_for_want_of_room(
         await all_run.wait()
 
     await app.enqueue_many([work.job(n=n) for n in range(100)])
-    await rows(dsn, "update leasehold.job set crashes = 1 returning 1")
+    await rows(dsn, "update leasework.job set crashes = 1 returning 1")
     async with app.node(), asyncio.timeout(30):
         await all_run.wait()
-    assert not await rows(dsn, "select 1 from leasehold.attempt where outcome <> 'completed'")
+    assert not await rows(dsn, "select 1 from leasework.attempt where outcome <> 'completed'")
     await app.close()
 
 
@@ -283,7 +283,7 @@ async def test_a_batch_that_is_being_started_is_not_given_back(
         await all_run.wait()
 
     async with app.node() as node, asyncio.timeout(30):
-        sleeps = "select 1 from leasehold.node where sleeping <> '{}'"
+        sleeps = "select 1 from leasework.node where sleeping <> '{}'"
         await until_async(lambda: rows(dsn, sleeps), 30, "it to have nothing to do")
         given: list[int] = []
         give_back = node._desk.give_back
@@ -322,10 +322,10 @@ async def test_a_suspect_behind_a_job_that_hangs_goes_back_and_the_node_goes_on(
         async with asyncio.timeout(30):
             await begun.wait()
         late = await suspect.using(run_in=3600).enqueue()
-        crashed = "update leasehold.job set crashes = 2 where task_name = 'suspect' returning 1"
+        crashed = "update leasework.job set crashes = 2 where task_name = 'suspect' returning 1"
         assert await rows(dsn, crashed)
         await app.retry(late.id)
-        held = "select 1 from leasehold.attempt where outcome = 'not_alone'"
+        held = "select 1 from leasework.attempt where outcome = 'not_alone'"
         await until_async(lambda: rows(dsn, held), 60, "it to go back")
         await (await fine.enqueue()).wait(timeout=60)
         assert (await hanging.get()).state == "running"

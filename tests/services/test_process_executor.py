@@ -19,19 +19,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Limits, Settings
-from leasehold.env import Env
-from leasehold.errors import BadJob, Unavailable
-from leasehold.jobs import process_handle
-from leasehold.jobs.attempt import Attempts
-from leasehold.jobs.executor import Executor, Lane
-from leasehold.jobs.failed_starts import Starts
-from leasehold.jobs.process import ProcessPool, check_importable
-from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.tasks import Registry, TaskOptions
-from leasehold.loops.service import ServiceContext
-from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import (
+from leasework.config import Limits, Settings
+from leasework.env import Env
+from leasework.errors import BadJob, Unavailable
+from leasework.jobs import process_handle
+from leasework.jobs.attempt import Attempts
+from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.failed_starts import Starts
+from leasework.jobs.process import ProcessPool, check_importable
+from leasework.jobs.running import Claim, Running
+from leasework.jobs.tasks import Registry, TaskOptions
+from leasework.loops.service import ServiceContext
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import (
     Cancel,
     Complete,
     Discard,
@@ -41,7 +41,7 @@ from leasehold.model.outcome import (
     Stopped,
     Unable,
 )
-from leasehold.tuning import Tuning
+from leasework.tuning import Tuning
 from tests.services import process_handlers as handlers
 from tests.services import process_handlers_app as app_handlers
 from tests.services import process_unimportable

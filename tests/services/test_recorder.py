@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.loops.recorder import Recorder
-from leasehold.pg.schema import migrate
-from leasehold.tuning import Tuning
+from leasework import App
+from leasework.loops.recorder import Recorder
+from leasework.pg.schema import migrate
+from leasework.tuning import Tuning
 from tests.support.wait import until_async
 
 
@@ -28,7 +28,7 @@ async def app(dsn: str, monkeypatch: pytest.MonkeyPatch) -> App:
 
 
 async def written(app: App) -> list[str]:
-    query = b"select fields ->> 'name' from leasehold.event where kind = 'callback_failed'"
+    query = b"select fields ->> 'name' from leasework.event where kind = 'callback_failed'"
     async with await psycopg.AsyncConnection.connect(app.settings.dsn) as connection:
         return sorted(name for (name,) in await (await connection.execute(query)).fetchall())
 

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from leasehold.app import App
-from leasehold.duties.syncer import Planned
-from leasehold.model.missed import Missed
-from leasehold.model.schedule import every
+from leasework.app import App
+from leasework.duties.syncer import Planned
+from leasework.model.missed import Missed
+from leasework.model.schedule import every
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 
-ENTRIES = "select fire_at, until, state from leasehold.tick order by fire_at"
-FORMER = "select former from leasehold.schedule where name = 't'"
+ENTRIES = "select fire_at, until, state from leasework.tick order by fire_at"
+FORMER = "select former from leasework.schedule where name = 't'"
 SHUT_DOWN_SECONDS = 10
 YEAR_SECONDS = 365 * 24 * 3600
 """So long that no moment of this schedule falls into a test, whenever it runs."""
@@ -65,7 +65,7 @@ async def test_the_moments_missed_before_are_decided_and_then_the_new_ones(
     assert set(late) == {wanted}
     if missed == "latest":
         assert states[-1] == "fired"
-    [(next_at,)] = await database.sql("select next_at from leasehold.schedule")
+    [(next_at,)] = await database.sql("select next_at from leasework.schedule")
     assert next_at.timestamp() % YEAR_SECONDS == 0
 
 
@@ -79,11 +79,11 @@ async def test_a_former_definition_that_cannot_be_read_does_not_silence_the_new_
     async def work() -> None: ...
 
     await defined_ten_seconds_ago(app)
-    await database.sql('update leasehold.schedule set spec = \'{"kind": "lunar"}\'')
+    await database.sql('update leasework.schedule set spec = \'{"kind": "lunar"}\'')
     async with app.node():
 
         async def fires() -> bool:
-            fired = await database.sql("select 1 from leasehold.tick where state = 'fired'")
+            fired = await database.sql("select 1 from leasework.tick where state = 'fired'")
             return len(fired) >= 3 and await database.sql(FORMER) == [(None,)]
 
         await until_async(fires, 30)

@@ -16,19 +16,19 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold.config import Settings
-from leasehold.env import Env
-from leasehold.errors import BadPayload, ReadOnlyServer
-from leasehold.jobs.attempt import Attempts
-from leasehold.jobs.executor import Executor, Lane
-from leasehold.jobs.failed_starts import Starts
-from leasehold.jobs.running import Claim, Running
-from leasehold.jobs.tasks import Registry, TaskOptions
-from leasehold.loops.service import ServiceContext
-from leasehold.model.codec import ENCODED, opened, sealed
-from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import Cancel, Complete, Discard, Fail, Stopped, Unable
-from leasehold.tuning import Tuning
+from leasework.config import Settings
+from leasework.env import Env
+from leasework.errors import BadPayload, ReadOnlyServer
+from leasework.jobs.attempt import Attempts
+from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.failed_starts import Starts
+from leasework.jobs.running import Claim, Running
+from leasework.jobs.tasks import Registry, TaskOptions
+from leasework.loops.service import ServiceContext
+from leasework.model.codec import ENCODED, opened, sealed
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import Cancel, Complete, Discard, Fail, Stopped, Unable
+from leasework.tuning import Tuning
 from tests.support.wait import forever, until, until_async
 
 NODE = UUID(int=1)

@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.errors import Unavailable
-from leasehold.jobs.producer import Sleepers
+from leasework.errors import Unavailable
+from leasework.jobs.producer import Sleepers
 from tests.support.hand import Database, a_database
 from tests.support.wait import until_async
 
@@ -33,7 +33,7 @@ async def test_what_was_said_of_the_identity_before_does_not_count_for_the_next(
     await process.step()
     sleepers = Sleepers(process.store, process.guard)
     async with await psycopg.AsyncConnection.connect(direct_dsn) as other:
-        await other.execute("select 1 from leasehold.node for update")
+        await other.execute("select 1 from leasework.node for update")
         one = asyncio.create_task(sleepers.set({"one"}, set()))
         await until_async(lambda: made.sql(WAITING), 30, "the statement to be under way")
         sleepers.forget()  # as when the node came back under another identity
@@ -42,7 +42,7 @@ async def test_what_was_said_of_the_identity_before_does_not_count_for_the_next(
     assert not sleepers.asleep("one")
     await sleepers.set({"two"}, set())
     assert sleepers.asleep("two")
-    assert await made.sql("select sleeping from leasehold.node") == [(["two"],)]
+    assert await made.sql("select sleeping from leasework.node") == [(["two"],)]
 
 
 async def test_queues_that_fall_asleep_and_wake_up_at_once_are_said_in_one_statement(
@@ -53,7 +53,7 @@ async def test_queues_that_fall_asleep_and_wake_up_at_once_are_said_in_one_state
     sleepers = Sleepers(process.store, process.guard)
     await sleepers.set({"one", "two", "three"}, set())
     await sleepers.set({"four"}, {"one"})
-    assert await made.sql("select sleeping from leasehold.node") == [(["four", "three", "two"],)]
+    assert await made.sql("select sleeping from leasework.node") == [(["four", "three", "two"],)]
     assert [sleepers.asleep(queue) for queue in ("one", "two", "four")] == [False, True, True]
 
 
@@ -77,4 +77,4 @@ async def test_what_was_said_without_an_answer_is_said_again(
         await sleepers.set(*(({"q"}, set()) if asleep else (set(), {"q"})))
     monkeypatch.setattr(process.store, "set_sleeping", said)
     await sleepers.set({"q"}, set())
-    assert await made.sql("select sleeping from leasehold.node") == [(["q"],)]
+    assert await made.sql("select sleeping from leasework.node") == [(["q"],)]

@@ -9,14 +9,14 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from leasehold.config import Settings
-from leasehold.duties.syncer import Planned, Syncer
-from leasehold.errors import Unavailable
-from leasehold.loops.service import ServiceContext
-from leasehold.model.job import JobRequest
-from leasehold.model.missed import Missed
-from leasehold.model.schedule import every
-from leasehold.tuning import Tuning
+from leasework.config import Settings
+from leasework.duties.syncer import Planned, Syncer
+from leasework.errors import Unavailable
+from leasework.loops.service import ServiceContext
+from leasework.model.job import JobRequest
+from leasework.model.missed import Missed
+from leasework.model.schedule import every
+from leasework.tuning import Tuning
 from tests.support.hand import Database, Process, a_database
 
 
@@ -41,7 +41,7 @@ def syncer(
 
 
 async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(made: Database):
-    names = "select name from leasehold.schedule order by name"
+    names = "select name from leasework.schedule order by name"
     told: list[Any] = []
     process = made.process()
     await process.step()
@@ -67,7 +67,7 @@ async def test_definitions_of_a_release_that_came_and_went_unseen_do_not_stand(m
 
 
 async def test_what_is_in_line_is_neither_written_nor_locked(made: Database):
-    rows = "select ctid::text, xmin::text, xmax::text from leasehold.schedule"
+    rows = "select ctid::text, xmin::text, xmax::text from leasework.schedule"
     process = made.process()
     await process.step()
     told: list[Any] = []

@@ -11,13 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.errors import ConfigError
+from leasework.errors import ConfigError
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import until, until_async
 
 INTERRUPTED = """
 import asyncio, signal, sys, threading
-from leasehold import App
+from leasework import App
 
 class Stop(Exception):
     pass
@@ -56,7 +56,7 @@ for each in app, other:
 
 INTERRUPTED_ADVISORY = """
 import signal, sys, threading
-from leasehold import App
+from leasework import App
 
 def stop(*_):
     raise KeyboardInterrupt
@@ -93,7 +93,7 @@ async def test_a_loop_is_told_that_it_would_stand_still(database):
 async def test_a_wait_that_a_signal_interrupts_leaves_no_claim_on_the_lock(database, procs):
     process = procs.start(database.dsn, code=INTERRUPTED)
     process.wait_for("waits", 30)
-    await until_async(lambda: database.sql("select 1 from leasehold.bid"), 30)
+    await until_async(lambda: database.sql("select 1 from leasework.bid"), 30)
     process.kill(signal.SIGUSR1)
     await asyncio.to_thread(process.wait_for, "stopped", 30)
     await asyncio.to_thread(process.wait_for, "had True", 60)
@@ -168,14 +168,14 @@ async def test_callbacks_run_one_after_the_other_in_one_thread_and_may_fail(data
 
     async def lose() -> None:
         if len(heard) == 1:
-            await database.sql("delete from leasehold.node")
+            await database.sql("delete from leasework.node")
 
     loop = asyncio.get_running_loop()
     await asyncio.to_thread(stand)
     assert [kind for kind, _ in heard] == ["gain", "lost", "loss"] * 2
     assert [lead for kind, lead in heard if kind == "lost"] == [False, False]
     [thread] = {thread for kind, thread in heard if kind != "lost"}
-    assert thread.name == "leasehold-leader:engine"
+    assert thread.name == "leasework-leader:engine"
     await until_async(lambda: not thread.is_alive(), 30)
     expected = {"ValueError: after the loss", "SystemExit: no end of the thread"}
 

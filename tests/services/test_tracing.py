@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from leasehold import App, Context, Discard
-from leasehold.errors import BadJob
-from leasehold.model.job import JobRequest
+from leasework import App, Context, Discard
+from leasework.errors import BadJob
+from leasework.model.job import JobRequest
 from tests.support.procs import Processes
 from tests.support.wait import until_async
 
@@ -88,11 +88,11 @@ async def test_each_attempt_has_a_span_with_a_link_to_its_enqueueing(dsn: str, s
             assert link.context.trace_id == source.context.trace_id
             assert span.parent is None and span.context.trace_id != source.context.trace_id
             assert format(span.context.trace_id, "032x") in inside, "the handler's are children"
-    first, second = sorted(spans("run flaky"), key=lambda s: s.attributes["leasehold.attempt"])
+    first, second = sorted(spans("run flaky"), key=lambda s: s.attributes["leasework.attempt"])
     assert first.status.status_code is trace.StatusCode.ERROR
     assert first.status.description == "LookupError: not yet"
     assert second.status.status_code is trace.StatusCode.UNSET
-    assert spans("run given_up")[0].attributes["leasehold.outcome"] == "discard"
+    assert spans("run given_up")[0].attributes["leasework.outcome"] == "discard"
 
 
 async def _done(spans: Any, name: str, count: int) -> bool:
@@ -103,7 +103,7 @@ WORKER = """
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-from leasehold import App
+from leasework import App
 
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter()))
@@ -146,8 +146,8 @@ async def test_the_trace_goes_with_the_job_to_a_worker_of_another_process(
     app = App(dsn)
     await app.apply_schema()
     worker = procs.start(
-        "-m", "leasehold", "worker", "traced_app:app",
-        env={"LEASEHOLD_DSN": dsn, "PYTHONPATH": str(tmp_path)},
+        "-m", "leasework", "worker", "traced_app:app",
+        env={"LEASEWORK_DSN": dsn, "PYTHONPATH": str(tmp_path)},
     )  # fmt: skip
 
     @app.task(name="there")
@@ -172,7 +172,7 @@ async def test_what_is_not_sampled_is_not_sampled_at_the_run(dsn: str, spans: An
     with off.start_as_current_span("unsampled"):
         await app.enqueue(JobRequest("t", "{}"))
     async with await psycopg.AsyncConnection.connect(dsn) as connection:
-        cursor = await connection.execute("select trace from leasehold.job")
+        cursor = await connection.execute("select trace from leasework.job")
         [(carried,)] = await cursor.fetchall()
     assert int(carried[-2:], 16) & 1 == 0, "the parent decided: not sampled, and so it is told on"
     assert not spans("enqueue t")
@@ -185,12 +185,12 @@ async def test_sql_may_give_a_trace_and_a_wrong_one_is_refused(dsn: str):
     good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         text = json.dumps({"task": "t", "trace": good})
-        await connection.execute("select leasehold.enqueue(%s)", [text])
+        await connection.execute("select leasework.enqueue(%s)", [text])
         for wrong in ("x", good.upper(), 7):
             text = json.dumps({"task": "t", "trace": wrong})
             with pytest.raises(psycopg.Error, match="trace must be a traceparent"):
-                await connection.execute("select leasehold.enqueue(%s)", [text])
-        cursor = await connection.execute("select trace from leasehold.job")
+                await connection.execute("select leasework.enqueue(%s)", [text])
+        cursor = await connection.execute("select trace from leasework.job")
         assert await cursor.fetchall() == [(good,)]
     with pytest.raises(BadJob, match="traceparent"):
         JobRequest("t", "{}", trace="00-zz")
@@ -201,7 +201,7 @@ def test_without_an_sdk_nobody_traces_and_an_attempt_makes_no_span():
     """In a process of its own: what this one has set up stays."""
     code = """
 from opentelemetry import trace
-from leasehold.jobs import tracing
+from leasework.jobs import tracing
 assert tracing.otel is trace and not tracing.traces()
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())

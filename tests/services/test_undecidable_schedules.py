@@ -8,71 +8,71 @@ from typing import Any
 
 import pytest
 
-from leasehold.config import Limits
-from leasehold.tuning import Tuning
+from leasework.config import Limits
+from leasework.tuning import Tuning
 from tests.services.several import Database, several_apps
 from tests.support.wait import until_async
 
 FINE = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 values ('default', 'fine', '{"kind": "every", "seconds": 1.0, "anchor": "2026-01-01T00:00:00Z"}',
         'each second', 'fine', '{"queue": "default", "priority": 0, "max_attempts": 1,
         "history": true, "payload": {}}', 'latest', 1, 'r', now(), now())
 """
 BAD = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 select app, 'bad' || n, '{"kind": "lunar", "phase": "full"}', described, task_name, job, missed,
        grace_seconds, release, now() - interval '1 hour', now()
-from leasehold.schedule, generate_series(1, %s) n where name = 'fine'
+from leasework.schedule, generate_series(1, %s) n where name = 'fine'
 """
 
 REFUSED = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 select app, 'refused' || n, spec, described, task_name,
        case mod(n, 3) when 0 then job || '{"priority": 99999}'
                   when 1 then job || '{"timeout": "soon"}'
                   else job || '{"deadline": {"seconds": 60, "since": "fixed", "at": "soon"}}' end,
        missed, grace_seconds, release, now(), now()
-from leasehold.schedule, generate_series(1, 9) n where name = 'fine'
+from leasework.schedule, generate_series(1, 9) n where name = 'fine'
 """
 ODD = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 select app, odd.name, odd.spec::jsonb, described, task_name, job, missed, grace_seconds, release,
        now() - interval '1 hour', now()
-from leasehold.schedule s, (values
+from leasework.schedule s, (values
     ('digits', '{"kind": "every", "seconds": 1' || repeat('0', 5000) || '}'),
     ('deep', '{"kind": ' || repeat('[', 3000) || repeat(']', 3000) || '}'),
     ('infinite', '{"kind": "lunar", "phase": 1' || repeat('0', 400) || '.5}'),
     ('exact', '{"kind": "lunar", "phase": 1.00000000000000000000001}')) odd (name, spec)
 where s.name = 'fine'
 """
-TICKS = "select 1 from leasehold.tick where schedule like %s and state = 'fired'"
+TICKS = "select 1 from leasework.tick where schedule like %s and state = 'fired'"
 
 MANY = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, next_at, updated_at)
 select app, 'many' || n, '{"kind": "every", "seconds": 86400, "anchor": "2026-01-01T00:00:00Z"}',
        described, task_name, job, 'latest', 1e6, release, date_trunc('day', now()), now()
-from leasehold.schedule, generate_series(1, 400) n where name = 'fine'
+from leasework.schedule, generate_series(1, 400) n where name = 'fine'
 """
 SLOW = """
 create function slow() returns trigger language plpgsql as $$
 begin perform pg_sleep(0.01); return new; end $$;
-create trigger slow before insert on leasehold.tick for each row execute function public.slow()
+create trigger slow before insert on leasework.tick for each row execute function public.slow()
 """
 """So 400 ticks take four seconds."""
 
 BEHIND = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, high_water, next_at, updated_at)
 select app, 'behind' || n, spec, described, task_name, job, 'all', grace_seconds, release,
        date_trunc('second', now()) - interval '401 s',
        date_trunc('second', now()) - interval '400 s', now()
-from leasehold.schedule, generate_series(1, 6) n where name = 'fine'
+from leasework.schedule, generate_series(1, 6) n where name = 'fine'
 """
 
 
@@ -119,7 +119,7 @@ async def test_more_of_them_than_a_batch_holds_do_not_keep_the_others_from_firin
         assert first["schedule"].startswith("bad") and "lunar" in first["error"]
 
         mended = (
-            "update leasehold.schedule set spec = (select spec from leasehold.schedule "
+            "update leasework.schedule set spec = (select spec from leasework.schedule "
             "where name = 'fine') where name = 'bad1'"
         )
         await database.sql(mended)
@@ -150,7 +150,7 @@ async def test_jobs_that_the_database_refuses_do_not_keep_the_others_from_firing
         await goes_on(4)
         assert not await database.sql(TICKS, "refused%")
         await database.sql(
-            "update leasehold.schedule set job = (select job from leasehold.schedule "
+            "update leasework.schedule set job = (select job from leasework.schedule "
             "where name = 'fine') where name = 'refused1'"
         )
         await until_async(
@@ -179,7 +179,7 @@ async def test_what_an_outage_left_is_fired_a_batch_at_a_time_with_the_others(da
     async with app.node(execute=False):
         await until_async(fired, 30, "all that was missed")
     statements = (
-        "select count(*), bool_or(schedule = 'fine') from leasehold.job group by created_at "
+        "select count(*), bool_or(schedule = 'fine') from leasework.job group by created_at "
         "order by created_at"
     )
     sizes, with_fine = zip(*await database.sql(statements), strict=True)
@@ -216,7 +216,7 @@ async def test_a_schedule_that_is_behind_fires_fewer_moments_if_all_take_too_lon
 
     await database.sql(FINE)
     await database.sql(BEHIND)
-    await database.sql("delete from leasehold.schedule where name not in ('fine', 'behind1')")
+    await database.sql("delete from leasework.schedule where name not in ('fine', 'behind1')")
 
     async def all_fired() -> bool:
         return len(await database.sql(TICKS, "behind1")) >= 400

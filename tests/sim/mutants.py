@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from leasehold_lab.sim.cluster import Result, run_seed
-from leasehold_lab.sim.enqueue import Enqueue
-from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.cluster import Result, run_seed
+from leasework_lab.sim.enqueue import Enqueue
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
 from tests.sim import patches
 

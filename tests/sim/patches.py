@@ -9,21 +9,21 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasehold_lab.sim.rows import JobRow, SimDatabase
-from leasehold_lab.sim.transaction import LateEnqueue
+from leasework_lab.sim.rows import JobRow, SimDatabase
+from leasework_lab.sim.transaction import LateEnqueue
 
-from leasehold.duties.leading import Periodic
-from leasehold.errors import Unavailable
-from leasehold.jobs.attempt import Attempts
-from leasehold.jobs.running import Claim
-from leasehold.jobs.tasks import TaskFunction
-from leasehold.lease.bids import Bid
-from leasehold.lease.guard import Guard
-from leasehold.lease.membership import Membership
-from leasehold.model.begins import Begins, Level, Seen
-from leasehold.model.lease import Lease, Phase, Watch
-from leasehold.model.outcome import PLAIN, Outcome
-from leasehold.node.node import Node
+from leasework.duties.leading import Periodic
+from leasework.errors import Unavailable
+from leasework.jobs.attempt import Attempts
+from leasework.jobs.running import Claim
+from leasework.jobs.tasks import TaskFunction
+from leasework.lease.bids import Bid
+from leasework.lease.guard import Guard
+from leasework.lease.membership import Membership
+from leasework.model.begins import Begins, Level, Seen
+from leasework.model.lease import Lease, Phase, Watch
+from leasework.model.outcome import PLAIN, Outcome
+from leasework.node.node import Node
 
 
 @contextmanager

@@ -10,13 +10,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from leasehold_lab.sim.check_rest import TICK_LATE, restless, without_effect
-from leasehold_lab.sim.checkers import Run, Watch
-from leasehold_lab.sim.cluster import Result
-from leasehold_lab.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
+from leasework_lab.sim.check_rest import TICK_LATE, restless, without_effect
+from leasework_lab.sim.checkers import Run, Watch
+from leasework_lab.sim.cluster import Result
+from leasework_lab.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
 
-from leasehold.model.outcome import COMPLETED
-from leasehold.ports import Acked, AckItem, NodeIdentity
+from leasework.model.outcome import COMPLETED
+from leasework.ports import Acked, AckItem, NodeIdentity
 from tests.sim.mutants import Mutant
 from tests.sim.search import search, table
 

@@ -1,4 +1,4 @@
-"""``leasehold sim`` as people and tools call it."""
+"""``leasework sim`` as people and tools call it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.store import SimStore
 
-from leasehold.cli.root import root
+from leasework.cli.root import root
 
 
 def call(*words: str) -> Result:
@@ -36,7 +36,7 @@ def test_a_violation_names_its_seed_and_the_command_that_shows_it():
     seeds = re.findall(r"^VIOLATED seed (\d+) \(process\): ", called.output, re.MULTILINE)
     assert seeds
     for seed in seeds:
-        assert f"leasehold sim --seed {seed} --profile process --trace\n" in called.output
+        assert f"leasework sim --seed {seed} --profile process --trace\n" in called.output
 
 
 @pytest.mark.usefixtures("broken")

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from leasehold_lab.sim.cluster import run_seed
-from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.cluster import run_seed
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
 SEEDS = 8
 

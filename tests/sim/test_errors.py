@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from leasehold_lab.sim.cluster import run_seed
-from leasehold_lab.sim.host import SimNode
+from leasework_lab.sim.cluster import run_seed
+from leasework_lab.sim.host import SimNode
 
-from leasehold.lease.bids import Bid
-from leasehold.lease.guard import Guard
+from leasework.lease.bids import Bid
+from leasework.lease.guard import Guard
 
 
 def at_call(number: int, method: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from leasehold_lab.sim.env import DatabaseClock, SimClock, SimEnv
-from leasehold_lab.sim.link import FaultyStore, Link, Server, Weather
-from leasehold_lab.sim.loop import VirtualLoop
-from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.env import DatabaseClock, SimClock, SimEnv
+from leasework_lab.sim.link import FaultyStore, Link, Server, Weather
+from leasework_lab.sim.loop import VirtualLoop
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
-from leasehold.config import Timings
-from leasehold.env import seeded
-from leasehold.lease import host as protocol
-from leasehold.lease import news
-from leasehold.lease.guard import Guard
-from leasehold.model.lease import Phase
-from leasehold.ports import NodeIdentity
+from leasework.config import Timings
+from leasework.env import seeded
+from leasework.lease import host as protocol
+from leasework.lease import news
+from leasework.lease.guard import Guard
+from leasework.model.lease import Phase
+from leasework.ports import NodeIdentity
 
 
 class Host(protocol.Host):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from leasehold_lab.sim.env import DatabaseClock
-from leasehold_lab.sim.link import FaultyStore, Link, Server, Weather
-from leasehold_lab.sim.loop import Place, VirtualLoop, context_of
-from leasehold_lab.sim.rows import SimDatabase
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.env import DatabaseClock
+from leasework_lab.sim.link import FaultyStore, Link, Server, Weather
+from leasework_lab.sim.loop import Place, VirtualLoop, context_of
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
-from leasehold.env import seeded
-from leasehold.errors import LeaseholdError, QueryFailed, Unavailable
-from leasehold.model.job import JobOptions
+from leasework.env import seeded
+from leasework.errors import LeaseworkError, QueryFailed, Unavailable
+from leasework.model.job import JobOptions
 
 pass_time = asyncio.sleep  # virtual: nobody waits
 
@@ -61,7 +61,7 @@ def test_a_loop_in_which_nothing_can_happen_says_so():
 
     loop = VirtualLoop()
     task = main(loop)
-    with pytest.raises(LeaseholdError, match="stands still"):
+    with pytest.raises(LeaseworkError, match="stands still"):
         loop.run_until_complete(task)
     task.close()
 

@@ -1,6 +1,6 @@
 """The real services in the simulated world: nothing breaks, and what is broken is found.
 
-What fails names its seed; ``leasehold sim --seed N --trace`` shows it step by step.
+What fails names its seed; ``leasework sim --seed N --trace`` shows it step by step.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 import pytest
-from leasehold_lab.sim.cluster import run_seed
-from leasehold_lab.sim.faults import PROFILES
-from leasehold_lab.sim.sweep import sweep
+from leasework_lab.sim.cluster import run_seed
+from leasework_lab.sim.faults import PROFILES
+from leasework_lab.sim.sweep import sweep
 
 from tests.sim.mutants import MUTANTS
 from tests.sim.search import search
@@ -99,7 +99,7 @@ def test_a_seed_is_the_same_run_each_time():
 
 
 def test_a_seed_is_the_same_run_in_another_process():
-    command = [sys.executable, "-m", "leasehold", "sim", "--seed", "4", "--trace"]
+    command = [sys.executable, "-m", "leasework", "sim", "--seed", "4", "--trace"]
     environ = {**os.environ, "PYTHONHASHSEED": "7"}
     shown = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("\n".join(trace_of(4)))

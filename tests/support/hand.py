@@ -10,14 +10,14 @@ from uuid import UUID
 
 import psycopg
 
-from leasehold.config import Settings, Timings, wait_seconds
-from leasehold.env import Clock, Env
-from leasehold.errors import Unavailable
-from leasehold.lease import news
-from leasehold.lease.guard import Guard
-from leasehold.lease.host import Host
-from leasehold.pg.stores.store import PgStore
-from leasehold.ports import NodeIdentity
+from leasework.config import Settings, Timings, wait_seconds
+from leasework.env import Clock, Env
+from leasework.errors import Unavailable
+from leasework.lease import news
+from leasework.lease.guard import Guard
+from leasework.lease.host import Host
+from leasework.pg.stores.store import PgStore
+from leasework.ports import NodeIdentity
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)

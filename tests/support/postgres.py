@@ -38,10 +38,10 @@ _numbers = itertools.count(1)
 
 
 def chosen_version() -> str:
-    """Return the version in LEASEHOLD_TEST_POSTGRES: 18 (the default), 16, or 15 (Debian's)."""
-    version = os.environ.get("LEASEHOLD_TEST_POSTGRES") or VERSIONS[0]
+    """Return the version in LEASEWORK_TEST_POSTGRES: 18 (the default), 16, or 15 (Debian's)."""
+    version = os.environ.get("LEASEWORK_TEST_POSTGRES") or VERSIONS[0]
     if version not in VERSIONS:
-        raise LookupError(f"LEASEHOLD_TEST_POSTGRES={version}: one of {', '.join(VERSIONS)}")
+        raise LookupError(f"LEASEWORK_TEST_POSTGRES={version}: one of {', '.join(VERSIONS)}")
     return version
 
 
@@ -49,7 +49,7 @@ def chosen_version() -> str:
 def server(version: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
     """Start a server (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``), and stop and remove
     it at the end. ``settings`` are PostgreSQL's."""
-    from leasehold.embedded import EmbeddedServer
+    from leasework.embedded import EmbeddedServer
 
     # The server's account cannot enter pytest's own folders.
     folder = Path(tempfile.mkdtemp(prefix="lh-test-", dir=quick_place()))

@@ -21,7 +21,7 @@ from tests.support.wait import NeverHappened, until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Settings of the developer's shell must not affect the process under test.
-PRIVATE = ("LEASEHOLD_NODE_ID", "LEASEHOLD_DSN")
+PRIVATE = ("LEASEWORK_NODE_ID", "LEASEWORK_DSN")
 
 
 class Process:
@@ -133,7 +133,7 @@ class Processes:
         name: str = "",
         env: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start Python: ``start("script.py")``, ``start("-m", "leasehold", …)`` or
+        """Start Python: ``start("script.py")``, ``start("-m", "leasework", …)`` or
         ``start(code="…")``."""
         command = [sys.executable, "-u", *(["-c", code] if code else []), *args]
         return self.run(command, name=name or f"python{len(self.all)}", env=env)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from leasehold.ports import (
+from leasework.ports import (
     DeathView,
     EventView,
     LeaderView,

@@ -10,7 +10,7 @@ import subprocess
 import psycopg
 import pytest
 
-import leasehold
+import leasework
 from tests.support.procs import Processes
 from tests.support.wait import NeverHappened, forever, until, until_async
 
@@ -95,8 +95,8 @@ def test_waiting_for_output_of_a_process_that_ended_fails_at_once_with_its_log(p
 
 
 def test_a_process_imports_this_tree(procs):
-    process = procs.start(code="import leasehold; print(leasehold.__file__)")
-    assert process.wait_for(r"^/.*$")[0] == leasehold.__file__
+    process = procs.start(code="import leasework; print(leasework.__file__)")
+    assert process.wait_for(r"^/.*$")[0] == leasework.__file__
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def scalar(dsn: str, query: str) -> object:
 
 
 def test_the_server_is_the_version_that_was_asked_for(postgres, direct_dsn):
-    wanted = os.environ.get("LEASEHOLD_TEST_POSTGRES") or "18"
+    wanted = os.environ.get("LEASEWORK_TEST_POSTGRES") or "18"
     assert str(scalar(direct_dsn, "show server_version")).split(".")[0] == wanted
 
 

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from leasehold import (
+from leasework import (
     App,
     Cancel,
     Context,
@@ -20,7 +20,7 @@ from leasehold import (
     SyncContext,
     SyncJob,
 )
-from leasehold.testing import context, sync_context
+from leasework.testing import context, sync_context
 
 app = App()
 

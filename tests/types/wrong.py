@@ -1,7 +1,7 @@
 """Wrong calls, for type checkers: they find each of them. Nothing of this file is run."""
 
-from leasehold import App, Context, Deadline, Job, Polling, Retention, SyncContext
-from leasehold.testing import context
+from leasework import App, Context, Deadline, Job, Polling, Retention, SyncContext
+from leasework.testing import context
 
 app = App()
 

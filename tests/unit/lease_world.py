@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
-from leasehold.config import Timings, wait_seconds
-from leasehold.model.lease import Lease, Phase, Seen, Timeline
+from leasework.config import Timings, wait_seconds
+from leasework.model.lease import Lease, Phase, Seen, Timeline
 
 _LONG, _SHORT = Timings.derive(15), Timings.derive(9)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leasehold.model.batch import BatchSize
-from leasehold.pg.connection.fast.copying import batched
+from leasework.model.batch import BatchSize
+from leasework.pg.connection.fast.copying import batched
 
 
 def test_a_batch_is_halved_down_to_one_and_grows_again_to_what_is_allowed():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leasehold.model.begins import Begins, Range, Seen, Shared
-from leasehold.tuning import Tuning
+from leasework.model.begins import Begins, Range, Seen, Shared
+from leasework.tuning import Tuning
 
 FRESH = ("q", 1)
 """The level of fresh jobs of priority 0."""

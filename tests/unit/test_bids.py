@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from leasehold.config import Timings
-from leasehold.env import Clock, Env
-from leasehold.lease.bids import Bid, Patience
-from leasehold.lease.membership import Membership
-from leasehold.model.lease import Lease
-from leasehold.ports import NodeIdentity
+from leasework.config import Timings
+from leasework.env import Clock, Env
+from leasework.lease.bids import Bid, Patience
+from leasework.lease.membership import Membership
+from leasework.model.lease import Lease
+from leasework.ports import NodeIdentity
 
 ME, SIX = UUID(int=1), Timings.derive(9)
 

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from leasehold.env import Env
-from leasehold.errors import BadJob
-from leasehold.jobs.bulk import CannotCopy, Numbered
-from leasehold.model.job import JobRequest
+from leasework.env import Env
+from leasework.errors import BadJob
+from leasework.jobs.bulk import CannotCopy, Numbered
+from leasework.model.job import JobRequest
 
 LIMIT = 10_000
 

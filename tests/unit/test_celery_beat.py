@@ -1,4 +1,4 @@
-"""A Celery application's beat schedule as code for leasehold."""
+"""A Celery application's beat schedule as code for leasework."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from celery import Celery
 from celery.schedules import crontab, schedule, solar
 from click.testing import CliRunner
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.integrations.celery_beat import _expression, read
-from leasehold.model.schedule import cron
+from leasework import App
+from leasework.cli.root import root
+from leasework.integrations.celery_beat import _expression, read
+from leasework.model.schedule import cron
 
 _FUNCTIONS = "def report(kind, copies=1): ...\ndef ping(): ...\ndef bound(self, to): ..."
 _START = datetime(2026, 2, 26, 21, 58, tzinfo=UTC)
@@ -44,7 +44,7 @@ def entry(given: Any, task: str = "ping", **more: Any) -> dict[str, Any]:
 
 
 def planned(code: str) -> dict[str, Any]:
-    """What leasehold has after the decorators were changed and the code ran."""
+    """What leasework has after the decorators were changed and the code ran."""
     app, module = App(dsn="postgresql://nobody@localhost/none"), sys.modules["beat_tasks"]
     exec(_FUNCTIONS.replace("self, ", ""), module.__dict__)
     for name in ("report", "ping", "bound"):
@@ -93,7 +93,7 @@ def test_a_crontab_fires_at_the_same_minutes_as_in_celery(given):
     assert fired
 
 
-def test_all_that_can_be_translated_runs_as_code_for_leasehold(celery):
+def test_all_that_can_be_translated_runs_as_code_for_leasework(celery):
     celery.conf.timezone = "Asia/Seoul"
     celery.conf.beat_schedule = {
         "weekly": entry(crontab(minute=0, hour=7, day_of_week="mon"), "report", args=["weekly"]),
@@ -130,7 +130,7 @@ def test_all_that_can_be_translated_runs_as_code_for_leasehold(celery):
     ],
     ids=["solar", "both days", "too often", "no task", "too few", "too many"],
 )
-def test_what_leasehold_would_run_at_other_times_or_not_at_all_is_refused(celery, given, why):
+def test_what_leasework_would_run_at_other_times_or_not_at_all_is_refused(celery, given, why):
     celery.conf.beat_schedule = {"odd": given, "good": entry(30)}
     found = read(celery)
     assert why in found.refused["odd"] and list(planned(found.code)) == ["good"]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from leasehold import errors
-from leasehold.cli.overview import of_facts
-from leasehold.lease.guard import ClockWatch
-from leasehold.model.moments import duration
-from leasehold.ports import (
+from leasework import errors
+from leasework.cli.overview import of_facts
+from leasework.lease.guard import ClockWatch
+from leasework.model.moments import duration
+from leasework.ports import (
     DeathView,
     EventView,
     FailingSchedule,
@@ -22,9 +22,9 @@ from leasehold.ports import (
     Summary,
     TaskFailures,
 )
-from leasehold.watch.checks import CHECKS, KINDS, database_problem, problems
-from leasehold.watch.facts import Facts
-from leasehold.watch.finding import Finding
+from leasework.watch.checks import CHECKS, KINDS, database_problem, problems
+from leasework.watch.facts import Facts
+from leasework.watch.finding import Finding
 from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE, TRANSACTION
 
 CALM = Summary(
@@ -177,7 +177,7 @@ def test_jobs_that_no_worker_can_read_are_counted_by_task():
 def test_the_overview_does_not_subtract_from_a_number_where_counting_stopped():
     summary = structs.replace(CALM, ready=10_000)
     busy = node(info={"running": 12_000})
-    lines = of_facts(structs.replace(WELL, summary=summary, nodes=[busy]), "leasehold").lines
+    lines = of_facts(structs.replace(WELL, summary=summary, nodes=[busy]), "leasework").lines
     assert lines["jobs"].startswith("10,000+ available or running (12,000 running), ")
 
 
@@ -241,7 +241,7 @@ def test_what_is_only_worth_knowing_comes_last():
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (errors.SchemaMissing("x", do="Run: leasehold schema apply"), "schema_missing"),
+        (errors.SchemaMissing("x", do="Run: leasework schema apply"), "schema_missing"),
         (errors.SchemaTooOld("x"), "schema_behind"),
         (errors.SchemaTooNew("x"), "schema_ahead"),
         (errors.ReadOnlyServer("x"), "database_read_only"),
@@ -389,7 +389,7 @@ def test_a_node_that_cannot_start_processes_is_a_problem() -> None:
 def test_a_halted_node_is_a_note():
     [told] = wrong(nodes=[node(info={"halted": True}), node()])
     assert told.kind == "node_halted" and told.info and "claims no jobs" in told.sentence
-    assert told.do == f"leasehold nodes resume {told.sentence.split()[1]}"
+    assert told.do == f"leasework nodes resume {told.sentence.split()[1]}"
 
 
 def test_polling_behind_a_pooler_is_a_note_for_all_nodes_together():
@@ -464,7 +464,7 @@ def dead(number: int, seconds_ago: float, **changes: Any) -> DeathView:
 def test_a_dead_node_is_a_problem_for_ten_minutes_and_then_a_note():
     problem = only(wrong(died=[dead(1, 180)]), "node_died")
     assert problem.sentence == "Node web1:7:abcdef died 3 min ago, 2 jobs were rescued"
-    assert not problem.info and "leasehold nodes seen" in problem.do
+    assert not problem.info and "leasework nodes seen" in problem.do
     assert only(wrong(died=[dead(1, 601)]), "node_died").info
 
 
@@ -476,7 +476,7 @@ def test_three_deaths_within_five_minutes_are_a_crash_loop():
     died, loop = wrong(died=[dead(n, 10.0 * n) for n in range(1, 6)])
     assert died.kind == "node_died" and "5 nodes of 'shop' died" in died.sentence
     assert "10 jobs were rescued" in died.sentence and "and 2 more" in died.sentence
-    assert "leasehold nodes seen" in died.do and " it" not in died.do
+    assert "leasework nodes seen" in died.do and " it" not in died.do
     assert loop.kind == "crash_loop" and "5 died within 5 min" in loop.sentence
 
 
@@ -489,7 +489,7 @@ def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
     assert problem.sentence == (
         "Schedule 'nightly' of 'shop' fails: its last job was discarded 3 min ago: KeyError: 'x'"
     )
-    assert problem.do.endswith("leasehold jobs retry j9")
+    assert problem.do.endswith("leasework jobs retry j9")
     kinds = {found.kind for found in problems(structs.replace(WELL, failing=[row]), ["other"])}
     assert "schedule_failing" not in kinds
 

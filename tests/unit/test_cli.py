@@ -15,13 +15,13 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from leasehold import App, errors
-from leasehold.app import load
-from leasehold.cli import output, tables
-from leasehold.cli.fitting import Column
-from leasehold.cli.root import root
-from leasehold.cli.work import logs
-from leasehold.watch.inspector import EventFeed
+from leasework import App, errors
+from leasework.app import load
+from leasework.cli import output, tables
+from leasework.cli.fitting import Column
+from leasework.cli.root import root
+from leasework.cli.work import logs
+from leasework.watch.inspector import EventFeed
 from tests.support.rows import EVENT
 
 VERBS = (
@@ -43,18 +43,18 @@ VERBS = (
 @pytest.fixture(autouse=True)
 def no_database(monkeypatch):
     for name in ("DSN", "SCHEMA", "LOG", "NODE_ID"):
-        monkeypatch.delenv(f"LEASEHOLD_{name}", raising=False)
+        monkeypatch.delenv(f"LEASEWORK_{name}", raising=False)
 
 
 def run(*arguments: str):
-    return CliRunner().invoke(root, arguments, prog_name="leasehold")
+    return CliRunner().invoke(root, arguments, prog_name="leasework")
 
 
 # -- start-up --------------------------------------------------------------------------------------
 HELP = (
     "import sys\n"
-    "sys.argv = ['leasehold', *sys.argv[1:]]\n"
-    "from leasehold.cli import main\n"
+    "sys.argv = ['leasework', *sys.argv[1:]]\n"
+    "from leasework.cli import main\n"
     "try:\n"
     "    main()\n"
     "finally:\n"
@@ -70,8 +70,8 @@ def test_help_loads_neither_driver_nor_tables_nor_application(arguments):
         [sys.executable, "-c", HELP, *arguments], capture_output=True, text=True, check=True
     )
     loaded = set(done.stdout.split("LOADED", 1)[1].split())
-    assert "Usage: leasehold" in done.stdout and "click" in loaded
-    for name in ("psycopg", "rich", "asyncio", "leasehold.app", "leasehold.pg", "leasehold.ports"):
+    assert "Usage: leasework" in done.stdout and "click" in loaded
+    for name in ("psycopg", "rich", "asyncio", "leasework.app", "leasework.pg", "leasework.ports"):
         assert name not in loaded, name
 
 
@@ -92,7 +92,7 @@ def test_help_starts_quickly():
         return min(times)
 
     over = fastest(HELP, "--help") - fastest("pass")
-    print(f"leasehold --help: {over * 1000:.0f} ms over bare python")
+    print(f"leasework --help: {over * 1000:.0f} ms over bare python")
     assert over < 0.45
 
 
@@ -103,9 +103,9 @@ def test_every_verb_has_help():
         assert run(verb, "--help").exit_code == 0
 
 
-def test_python_m_leasehold_is_the_same_command():
-    done = subprocess.run([sys.executable, "-m", "leasehold", "--version"], capture_output=True)
-    assert done.returncode == 0 and done.stdout.startswith(b"leasehold ")
+def test_python_m_leasework_is_the_same_command():
+    done = subprocess.run([sys.executable, "-m", "leasework", "--version"], capture_output=True)
+    assert done.returncode == 0 and done.stdout.startswith(b"leasework ")
 
 
 # -- usage -----------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ def test_wrong_usage_exits_2_and_says_what_is_right(arguments, words):
 def test_without_a_database_each_verb_says_how_to_name_one(verb):
     done = run(verb)
     assert done.exit_code == 1 and done.stdout == ""
-    assert done.stderr.startswith("leasehold: no database is configured.")
-    assert "LEASEHOLD_DSN" in done.stderr and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("leasework: no database is configured.")
+    assert "LEASEWORK_DSN" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_status_without_a_database_is_a_problem_in_words_and_in_json():
@@ -190,7 +190,7 @@ def test_no_piece_of_a_password_is_printed_for_a_dsn_that_cannot_be_read(dsn):
 def test_schema_sql_needs_no_database_and_takes_another_name():
     text = run("schema", "sql", "--schema", "other").output
     assert text.startswith("begin;") and text.rstrip().endswith("commit;")
-    assert "create table other.job (" in text and "leasehold.job" not in text
+    assert "create table other.job (" in text and "leasework.job" not in text
 
 
 def test_an_option_of_a_group_holds_for_its_subcommand():
@@ -199,7 +199,7 @@ def test_an_option_of_a_group_holds_for_its_subcommand():
 
 # -- MODULE:APP ------------------------------------------------------------------------------------
 SHOP = """
-from leasehold import App
+from leasework import App
 app = App(dsn="host=nowhere.invalid")
 class box: inner = app
 number = 3
@@ -216,7 +216,7 @@ def shop(tmp_path, monkeypatch):
     (tmp_path / "lh_shop.py").write_text(SHOP)
     (tmp_path / "lh_broken.py").write_text("import lh_nothing_like_it\n")
     (tmp_path / "lh_cron.py").write_text(
-        "from leasehold import App\napp = App()\n"
+        "from leasework import App\napp = App()\n"
         "@app.periodic('61 * * * *')\nasync def job(ctx): ...\n"
     )
     (tmp_path / "lh_package").mkdir()
@@ -224,7 +224,7 @@ def shop(tmp_path, monkeypatch):
     (tmp_path / "lh_package" / "jobs.py").write_text(SHOP)
     yield
     for name in [name for name in sys.modules if name.startswith("lh_")]:
-        del sys.modules[name]  # nothing else: leasehold's own modules must stay the same ones
+        del sys.modules[name]  # nothing else: leasework's own modules must stay the same ones
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_code_that_fails_shows_where_it_is_and_none_of_our_frames(shop, capsys):
     assert "lh_broken.py" in shown and "importlib" not in shown and "load.py" not in shown
 
 
-def test_an_error_of_leasehold_in_the_code_stays_what_it_is(shop):
+def test_an_error_of_leasework_in_the_code_stays_what_it_is(shop):
     with pytest.raises(errors.BadSchedule):
         load.load_app("lh_cron:app")
 
@@ -346,7 +346,7 @@ def test_each_log_line_carries_the_worker_id(form):
         handler.setStream(stream := io.StringIO())
         logging.getLogger("shop").warning("sold %s", 3)
         extra = {"worker_id": "host:1:own"}
-        logging.getLogger("leasehold").info("x worker=host:1:own", extra=extra)
+        logging.getLogger("leasework").info("x worker=host:1:own", extra=extra)
         logs.set_up_logging(form, lambda: "another")
         assert root_logger.handlers == [handler]
     finally:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from leasehold.cli import deadlines, output, tables
-from leasehold.cli.fitting import Column, Fitted, fit
+from leasework.cli import deadlines, output, tables
+from leasework.cli.fitting import Column, Fitted, fit
 
 NOW = datetime(2026, 11, 23, 4, 33, 13, tzinfo=UTC)
 JOBS: list[dict[str, Any]] = [

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold import App
-from leasehold.config import (
+from leasework import App
+from leasework.config import (
     CLOCK_RATE_ERROR,
     MAX_RECOVER_WITHIN,
     MIN_RECOVER_WITHIN,
@@ -23,12 +23,12 @@ from leasehold.config import (
     Timings,
     wait_seconds,
 )
-from leasehold.errors import ConfigError, LeaseholdError, shorten, storable, suggest
+from leasework.errors import ConfigError, LeaseworkError, shorten, storable, suggest
 
 
 # -- where settings come from ------------------------------------------------------------------
 def test_arguments_win_over_the_environment_and_that_over_defaults() -> None:
-    environ = {"LEASEHOLD_NAME": "billing", "LEASEHOLD_GRACE": "3", "LEASEHOLD_LISTEN": "off"}
+    environ = {"LEASEWORK_NAME": "billing", "LEASEWORK_GRACE": "3", "LEASEWORK_LISTEN": "off"}
     settings = Settings.load({"grace": 5, "dsn": None}, environ)
     assert (settings.name, settings.grace, settings.listen) == ("billing", 5.0, False)
     assert Settings.load({}, {}).recover_within == 15
@@ -56,7 +56,7 @@ def test_a_number_that_cannot_be_is_named(make: Any, named: str) -> None:
 
 @pytest.mark.parametrize("word", ["1", "true", "Yes", " ON "])
 def test_words_for_true(word: str) -> None:
-    assert Settings.load({}, {"LEASEHOLD_LISTEN": word}).listen is True
+    assert Settings.load({}, {"LEASEWORK_LISTEN": word}).listen is True
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_words_for_true(word: str) -> None:
 )  # fmt: skip
 def test_an_environment_variable_that_cannot_be_read_is_named(name: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"(?i){name}") as caught:
-        Settings.load({}, {f"LEASEHOLD_{name}": text})
+        Settings.load({}, {f"LEASEWORK_{name}": text})
     assert shorten(text) in str(caught.value)
 
 
@@ -78,9 +78,9 @@ def test_an_environment_variable_that_cannot_be_read_is_named(name: str, text: s
 def test_an_unknown_environment_variable_is_refused_with_the_nearest_right_name(
     wrong: str, right: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(f"LEASEHOLD_{wrong}", "1")
+    monkeypatch.setenv(f"LEASEWORK_{wrong}", "1")
     with pytest.raises(
-        ConfigError, match=f"unknown environment variable LEASEHOLD_{wrong}.*{right}.*unset it"
+        ConfigError, match=f"unknown environment variable LEASEWORK_{wrong}.*{right}.*unset it"
     ):
         App()
 
@@ -90,8 +90,8 @@ def test_variables_that_something_else_reads_are_left_alone() -> None:
         "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_5432_TCP",
         "PORT_5432_TCP_ADDR", "WEB_SERVICE_HOST", "WEB_PORT_80_TCP_PROTO", "TEST_ANYTHING",
     )  # fmt: skip
-    environ = dict.fromkeys(OTHER_VARIABLES, "x") | {f"LEASEHOLD_{name}": "x" for name in others}
-    assert Settings.load({}, {**environ, "leasehold_dsn": "x", "OTHER": "x"}) == Settings()
+    environ = dict.fromkeys(OTHER_VARIABLES, "x") | {f"LEASEWORK_{name}": "x" for name in others}
+    assert Settings.load({}, {**environ, "leasework_dsn": "x", "OTHER": "x"}) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_right_name(wrong: str, ri
         ({"name": "\ud800"}, "surrogate"),
         ({"release": "x" * 201}, "at most 200"),
         ({"log": "xml"}, "'text' or 'json'"),
-        ({"limits": 5}, "limits must be an object of leasehold.Limits"),
-        ({"retention": {"ticks_days": 3}}, "retention must be an object of leasehold.Retention"),
+        ({"limits": 5}, "limits must be an object of leasework.Limits"),
+        ({"retention": {"ticks_days": 3}}, "retention must be an object of leasework.Retention"),
         ({"retention": Retention(ticks_days=1)}, "ledger must be kept longer"),
         ({"retention": Retention(catch_up_seconds=0)}, "at least 60"),
     ],
@@ -146,14 +146,14 @@ def test_a_limit_that_would_stop_everything_is_refused(given: dict[str, int]) ->
 def test_another_process_gets_the_settings_by_its_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for variable in [name for name in os.environ if name.startswith("LEASEHOLD_")]:
+    for variable in [name for name in os.environ if name.startswith("LEASEWORK_")]:
         monkeypatch.delenv(variable)
-    monkeypatch.setenv("LEASEHOLD_GRACE", "30")
+    monkeypatch.setenv("LEASEWORK_GRACE", "30")
     given = {"dsn": "postgresql://", "listen": False, "grace": 10, "overdue_seconds": 90}
     made = Settings.load(given)
     passed = made.to_environ()
     assert sorted(passed) == [
-        "LEASEHOLD_DSN", "LEASEHOLD_GRACE", "LEASEHOLD_LISTEN", "LEASEHOLD_OVERDUE_SECONDS",
+        "LEASEWORK_DSN", "LEASEWORK_GRACE", "LEASEWORK_LISTEN", "LEASEWORK_OVERDUE_SECONDS",
     ]  # fmt: skip
     assert Settings.load({}, passed) == made
 
@@ -177,9 +177,9 @@ def test_the_default_timings_are_those_of_the_specification() -> None:
 
 # -- words -------------------------------------------------------------------------------------
 def test_a_message_says_what_it_got_and_what_to_do() -> None:
-    error = LeaseholdError("it failed", got=[1], do="Do that")
+    error = LeaseworkError("it failed", got=[1], do="Do that")
     assert str(error) == "it failed. Got: [1]. Do that."
-    assert str(LeaseholdError("Why?", got="text")) == "Why? Got: text."
+    assert str(LeaseworkError("Why?", got="text")) == "Why? Got: text."
 
 
 def test_messages_stay_short_and_never_fail() -> None:

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from leasehold import App, Deadline
-from leasehold.errors import BadDeadline, BadJob, LeaseholdError, UnknownTask
-from leasehold.model.deadline import Level
-from leasehold.ports import Summary, UnhandledBreach
-from leasehold.watch.checks import problems
-from leasehold.watch.facts import Facts
+from leasework import App, Deadline
+from leasework.errors import BadDeadline, BadJob, LeaseworkError, UnknownTask
+from leasework.model.deadline import Level
+from leasework.ports import Summary, UnhandledBreach
+from leasework.watch.checks import problems
+from leasework.watch.facts import Facts
 
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 
@@ -161,7 +161,7 @@ def test_a_schedules_jobs_carry_the_deadline():
     ],
 )
 async def test_one_that_stands_alone_is_checked_before_the_database_is_asked(
-    options: dict[str, Any], kind: type[LeaseholdError], says: str
+    options: dict[str, Any], kind: type[LeaseworkError], says: str
 ):
     app, _ = an_app()
     with pytest.raises(kind, match=says):
@@ -178,7 +178,7 @@ def test_an_unknown_option_of_a_job_names_deadline():
     ("why", "says", "do"),
     [
         ("unknown", "no live node knows the task 'page'", "Start a worker"),
-        ("discarded", "'page' was discarded", f"leasehold jobs retry {UUID(int=1)}"),
+        ("discarded", "'page' was discarded", f"leasework jobs retry {UUID(int=1)}"),
     ],
 )
 def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: str):

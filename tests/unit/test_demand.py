@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from leasehold.config import Limits
-from leasehold.jobs.executor import Lane
-from leasehold.jobs.producer import Demand
+from leasework.config import Limits
+from leasework.jobs.executor import Lane
+from leasework.jobs.producer import Demand
 
 
 class Env:

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from leasehold import App
-from leasehold.config import Settings, Timings
-from leasehold.errors import ConfigError, UnsafeServer
-from leasehold.pg.schema.examination import compare
-from leasehold.ports import TableView
-from leasehold.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
-from leasehold.watch.advice import recommended
-from leasehold.watch.checks import judge
+from leasework import App
+from leasework.config import Settings, Timings
+from leasework.errors import ConfigError, UnsafeServer
+from leasework.pg.schema.examination import compare
+from leasework.ports import TableView
+from leasework.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
+from leasework.watch.advice import recommended
+from leasework.watch.checks import judge
 
-SETTINGS = Settings(dsn="postgresql://x", schema="leasehold")
+SETTINGS = Settings(dsn="postgresql://x", schema="leasework")
 SERVER: dict[str, Any] = {
     "version": 180000, "role": "Ann", "database": "shop", "superuser": False,
     "recovering": False, "read_only": False, "encrypted": True, "local": False,
@@ -110,7 +110,7 @@ def test_a_server_that_hides_its_timeline_is_a_note_that_says_what_is_lost():
 )
 def test_tokens_that_would_come_twice_are_told(seen, added, server, number, claims):
     found = sound(tokens=Tokens(seen, added, server, number, claims))
-    assert worst(found)["tokens"] == "leasehold schema lift-tokens"
+    assert worst(found)["tokens"] == "leasework schema lift-tokens"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_tokens_that_grow_over_any_move_are_sound(seen, added, server, number, c
 
 def test_data_that_came_without_their_sequences_are_told_even_if_tokens_grow():
     found = sound(tokens=Tokens(1, 0, 2, 1, 7, behind=True))
-    assert worst(found)["tokens"] == "leasehold schema lift-tokens"
+    assert worst(found)["tokens"] == "leasework schema lift-tokens"
 
 
 def test_a_missing_row_of_the_incarnation_is_told():
@@ -134,7 +134,7 @@ def test_a_missing_row_of_the_incarnation_is_told():
 def test_autovacuum_that_is_off_or_cannot_keep_up_is_told():
     assert "autovacuum" in worst(sound(settings={**GOOD, "autovacuum": "off"}))
     table = TableView("job", 1000, 900_000, 0, 0, None, 0, 0, 1)
-    assert "vacuum (verbose) leasehold.job" in worst(sound(tables=[table]))["autovacuum"]
+    assert "vacuum (verbose) leasework.job" in worst(sound(tables=[table]))["autovacuum"]
 
 
 def test_a_pooler_and_a_role_whose_commits_are_weak_are_refused():

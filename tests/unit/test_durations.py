@@ -1,4 +1,4 @@
-"""A length of time may be given as seconds or as a timedelta, wherever leasehold takes one."""
+"""A length of time may be given as seconds or as a timedelta, wherever leasework takes one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from leasehold import App, Backoff, Snooze
-from leasehold.config import Polling, Retention, Settings
-from leasehold.errors import BadJob, BadSchedule, ConfigError
-from leasehold.model.moments import checked_timeout
-from leasehold.model.schedule import every
-from leasehold.testing import context
+from leasework import App, Backoff, Snooze
+from leasework.config import Polling, Retention, Settings
+from leasework.errors import BadJob, BadSchedule, ConfigError
+from leasework.model.moments import checked_timeout
+from leasework.model.schedule import every
+from leasework.testing import context
 
 MINUTE = timedelta(minutes=1)
 

@@ -1,4 +1,4 @@
-"""``leasehold.testing`` without a database: eager mode, contexts, and the moments of schedules."""
+"""``leasework.testing`` without a database: eager mode, contexts, and the moments of schedules."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from leasehold import App, CallNext, Cancel, Context, Discard, Snooze, SyncContext
-from leasehold.errors import (
+from leasework import App, CallNext, Cancel, Context, Discard, Snooze, SyncContext
+from leasework.errors import (
     BadJob,
     BadPayload,
     BadSchedule,
@@ -24,7 +24,7 @@ from leasehold.errors import (
     JobNotFound,
     WaitTimeout,
 )
-from leasehold.testing import assert_enqueued, context, eager, next_runs, sync, sync_context
+from leasework.testing import assert_enqueued, context, eager, next_runs, sync, sync_context
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ async def test_what_needs_a_database_is_refused_before_anything_runs(app: App) -
     at = datetime(2030, 1, 1, tzinfo=UTC)
     with eager(app):
         for options in ({"run_in": 60}, {"run_at": at}, {"unique": "k"}, {"on": object()}):
-            with pytest.raises(ConfigError, match=next(iter(options)) + r"=.*leasehold_app"):
+            with pytest.raises(ConfigError, match=next(iter(options)) + r"=.*leasework_app"):
                 await work.using(**options).enqueue(1)  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="unique="):
             await app.enqueue_many([work.job(1), work.using(unique="k").job(2)])
@@ -187,7 +187,7 @@ def test_without_a_loop_a_plain_handler_runs_in_the_calling_thread(app: App) -> 
     with eager(app):
         jobs = [app.sync.enqueue(task.job()) for task in (plain, waits)]
         assert [job.wait() for job in jobs] == [1, 2]
-        assert threads == [threading.current_thread().name, "leasehold-sync"]
+        assert threads == [threading.current_thread().name, "leasework-sync"]
         assert sync.assert_enqueued(app, plain).state == "completed"
 
 
@@ -281,9 +281,9 @@ def test_the_plugin_imports_nothing_but_pytest() -> None:
     code = """if True:
         import sys, pytest
         before = set(sys.modules)
-        import leasehold.testing.plugin
+        import leasework.testing.plugin
         print(sorted(set(sys.modules) - before))
     """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    modules = ["leasehold", "leasehold.testing", "leasehold.testing.plugin", "leasehold.version"]
+    modules = ["leasework", "leasework.testing", "leasework.testing.plugin", "leasework.version"]
     assert found.stdout.strip() == str(modules)

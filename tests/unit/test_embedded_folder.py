@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from leasehold.embedded import folder
-from leasehold.errors import EmbeddedError
+from leasework.embedded import folder
+from leasework.errors import EmbeddedError
 
 
 def test_an_account_without_a_home_is_told_to_name_a_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("HOME", "LEASEHOLD_HOME", "XDG_STATE_HOME"):
+    for name in ("HOME", "LEASEWORK_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name in ("getuid", "geteuid"):
         monkeypatch.setattr(os, name, lambda: 543210)
-    with pytest.raises(EmbeddedError, match=r"no home folder.*\.local/state.*Set LEASEHOLD_HOME"):
+    with pytest.raises(EmbeddedError, match=r"no home folder.*\.local/state.*Set LEASEWORK_HOME"):
         folder.default_folder("18")
-    monkeypatch.setenv("LEASEHOLD_HOME", "/data")
+    monkeypatch.setenv("LEASEWORK_HOME", "/data")
     assert folder.default_folder("18") == Path("/data/pg18")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from leasehold.config import Settings
-from leasehold.lease.membership import Membership
-from leasehold.model.lease import Lease
-from leasehold.ports import NodeIdentity
+from leasework.config import Settings
+from leasework.lease.membership import Membership
+from leasework.model.lease import Lease
+from leasework.ports import NodeIdentity
 
 
 def registered_on(timeline: int) -> Membership:

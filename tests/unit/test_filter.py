@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from leasehold.errors import BadFilter, BadJob
-from leasehold.model.filter import STATES, JobFilter, parse
-from leasehold.model.history import added, class_of, class_seconds, percentile
-from leasehold.model.states import State
+from leasework.errors import BadFilter, BadJob
+from leasework.model.filter import STATES, JobFilter, parse
+from leasework.model.history import added, class_of, class_seconds, percentile
+from leasework.model.states import State
 
 A, B = UUID(int=1 << 90), UUID(int=1 << 91)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
-from leasehold.env import Clock, Env, Ids, id_of
+from leasework.env import Clock, Env, Ids, id_of
 
 
 class Still(Clock):

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from leasehold.config import Timings, wait_seconds
-from leasehold.model.lease import Lease, Phase, Seen, Timeline, Watch
+from leasework.config import Timings, wait_seconds
+from leasework.model.lease import Lease, Phase, Seen, Timeline, Watch
 from tests.unit.lease_world import BROKEN, World
 
 ME, OTHER = UUID(int=1), UUID(int=2)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.errors import ConfigError
-from leasehold.model.lock_key import Noted, letters, lock_key
+from leasework.errors import ConfigError
+from leasework.model.lock_key import Noted, letters, lock_key
 
 INT4 = st.integers(-(2**31), 2**31 - 1)
 INT8 = st.integers(-(2**63), 2**63 - 1)

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from leasehold.config import Settings
-from leasehold.errors import without_secrets
-from leasehold.jobs.attempt import describe
-from leasehold.telemetry import CATALOGUE, JsonFormatter, log, make_event
+from leasework.config import Settings
+from leasework.errors import without_secrets
+from leasework.jobs.attempt import describe
+from leasework.telemetry import CATALOGUE, JsonFormatter, log, make_event
 
 SECRET = "s3cr:et/P@ss"
 
@@ -28,7 +28,7 @@ def lines() -> Iterator[list[logging.LogRecord]]:
         def emit(self, record: logging.LogRecord) -> None:
             found.append(record)
 
-    handler, logger = Keep(), logging.getLogger("leasehold")
+    handler, logger = Keep(), logging.getLogger("leasework")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -65,7 +65,7 @@ def test_each_event_is_one_line_with_its_name_level_and_fields(kind, lines):
     assert record.levelname.lower() == CATALOGUE[kind].level
     line = json.loads(JsonFormatter().format(record))
     assert (line["event"], line["level"]) == (kind, CATALOGUE[kind].level)
-    assert line["worker_id"] == "host:1:abc" and line["logger"] == "leasehold"
+    assert line["worker_id"] == "host:1:abc" and line["logger"] == "leasework"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"])
     for name, value in fields.items():
         told = line[f"event_{name}" if name in ("level", "time", "message") else name]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.config import Limits
-from leasehold.errors import BadJob, BadPayload
-from leasehold.model.job import JobRequest, Unreadable, decode, encode
-from leasehold.model.states import State
+from leasework.config import Limits
+from leasework.errors import BadJob, BadPayload
+from leasework.model.job import JobRequest, Unreadable, decode, encode
+from leasework.model.states import State
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leasehold.config import Limits
-from leasehold.errors import BadJob
-from leasehold.model.backoff import Backoff
-from leasehold.model.job import ClaimedJob
-from leasehold.model.outcome import (
+from leasework.config import Limits
+from leasework.errors import BadJob
+from leasework.model.backoff import Backoff
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import (
     Cancel,
     Complete,
     Discard,
@@ -26,7 +26,7 @@ from leasehold.model.outcome import (
     decide,
     outcome_of,
 )
-from leasehold.model.states import FINISHED, TRANSITIONS, WAITING, State
+from leasework.model.states import FINISHED, TRANSITIONS, WAITING, State
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from leasehold.config import Timings
-from leasehold.env import Clock, Env
-from leasehold.lease.membership import Membership
-from leasehold.lease.named_lease import LeaseContext, NamedLease
-from leasehold.model.lease import Lease, Phase, Seen, Timeline
-from leasehold.ports import NodeIdentity, Term
+from leasework.config import Timings
+from leasework.env import Clock, Env
+from leasework.lease.membership import Membership
+from leasework.lease.named_lease import LeaseContext, NamedLease
+from leasework.model.lease import Lease, Phase, Seen, Timeline
+from leasework.ports import NodeIdentity, Term
 
 ME, OTHER, TIMES = UUID(int=1), UUID(int=2), Timings.derive(9)
 FREE = Seen(None, 6, 40, TIMES.lease, 1)

@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pytest
-from leasehold_lab.sim.store import SimStore
+from leasework_lab.sim.store import SimStore
 from msgspec import Struct
 
-from leasehold.errors import QueryFailed
-from leasehold.ports import Store
-from leasehold.ports.operation import Operation, Operations, Row, count, operation, value
+from leasework.errors import QueryFailed
+from leasework.ports import Store
+from leasework.ports.operation import Operation, Operations, Row, count, operation, value
 
 
 class Colour(StrEnum):

@@ -13,8 +13,8 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.errors import BadSchedule
-from leasehold.model.schedule import EPOCH, Cron, Every, Spec, cron, every, once
+from leasework.errors import BadSchedule
+from leasework.model.schedule import EPOCH, Cron, Every, Spec, cron, every, once
 
 ZONES = ("America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Seoul", "Africa/Cairo")
 START = datetime(2024, 1, 1, tzinfo=UTC)

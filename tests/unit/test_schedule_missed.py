@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leasehold.errors import BadSchedule
-from leasehold.model.missed import Missed, Plan, plan
-from leasehold.model.schedule import Spec, cron, every, once
+from leasework.errors import BadSchedule
+from leasework.model.missed import Missed, Plan, plan
+from leasework.model.schedule import Spec, cron, every, once
 
 NOW = datetime(2026, 3, 29, 12, 0, 0, tzinfo=UTC)
 MINUTELY = every(seconds=60)

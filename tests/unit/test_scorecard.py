@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from leasehold_lab.demo.scorecard import Act, Death, Evidence, score
-from leasehold_lab.demo.show import STOPPING, Picture, PlainScreen, Row, _render, counters, lines
-from leasehold_lab.demo.tables import Look, Run
-from leasehold_lab.demo.watch import Watcher
+from leasework_lab.demo.scorecard import Act, Death, Evidence, score
+from leasework_lab.demo.show import STOPPING, Picture, PlainScreen, Row, _render, counters, lines
+from leasework_lab.demo.tables import Look, Run
+from leasework_lab.demo.watch import Watcher
 
-from leasehold.model.schedule import every
+from leasework.model.schedule import every
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 KILLED, OTHER = "host:11:aaaaaa", "host:22:bbbbbb"

@@ -15,20 +15,20 @@ from typing import Any, Literal
 
 import pytest
 
-from leasehold import App, Backoff, Context, Deadline, Task
-from leasehold.app.definitions import _OWN, _REFUSED, ScheduleGiven
-from leasehold.errors import (
+from leasework import App, Backoff, Context, Deadline, Task
+from leasework.app.definitions import _OWN, _REFUSED, ScheduleGiven
+from leasework.errors import (
     BadDeadline,
     BadJob,
     BadPayload,
     BadSchedule,
     ConfigError,
     DuplicateTask,
-    LeaseholdError,
+    LeaseworkError,
 )
-from leasehold.jobs.tasks import TaskGiven, TaskOptions
-from leasehold.model.job import JOB_OPTIONS, JobGiven, OnConflict
-from leasehold.model.schedule import every
+from leasework.jobs.tasks import TaskGiven, TaskOptions
+from leasework.model.job import JOB_OPTIONS, JobGiven, OnConflict
+from leasework.model.schedule import every
 
 Define = Callable[..., Any]
 
@@ -157,7 +157,7 @@ def test_two_tasks_of_one_name_are_refused_with_both_places(app: App) -> None:
     ids=str,
 )
 def test_a_tasks_option_that_does_not_fit_is_named(
-    app: App, options: dict[str, Any], kind: type[LeaseholdError], words: str
+    app: App, options: dict[str, Any], kind: type[LeaseworkError], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         app.task(**options)(noop)
@@ -257,7 +257,7 @@ def test_a_connection_belongs_to_the_enqueue(app: App) -> None:
     ids=str,
 )
 def test_a_job_that_does_not_fit_is_refused_before_it_is_sent(
-    app: App, given: dict[str, Any], kind: type[LeaseholdError], words: str
+    app: App, given: dict[str, Any], kind: type[LeaseworkError], words: str
 ) -> None:
     @app.task(name="t")
     async def work(
@@ -406,7 +406,7 @@ def test_a_generator_is_refused_because_its_body_would_never_run(app: App) -> No
 
 
 def test_a_task_of_the_main_program_has_the_name_that_other_processes_know(tmp_path: Path) -> None:
-    code = "from leasehold import App\napp = App()\n@app.task\ndef send() -> None: ...\n"
+    code = "from leasework import App\napp = App()\n@app.task\ndef send() -> None: ...\n"
     (tmp_path / "shop.py").write_text(f"{code}if __name__ == '__main__': print(send.name)\n")
     for given in (["shop.py"], ["-m", "shop"]):
         ran = subprocess.run([sys.executable, *given], cwd=tmp_path, capture_output=True, text=True)
@@ -475,7 +475,7 @@ def test_a_schedule_that_makes_no_sense_is_refused(
     ids=str,
 )
 def test_what_a_schedule_enqueues_is_checked_where_it_is_defined(
-    app: App, options: dict[str, Any], kind: type[LeaseholdError], words: str
+    app: App, options: dict[str, Any], kind: type[LeaseworkError], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
         app.every(seconds=5, **options)(noop)
@@ -501,7 +501,7 @@ def test_once_per_deploy_needs_a_release_and_a_key_of_its_own(app: App) -> None:
     app.once_per_deploy("warm")(noop)
     with pytest.raises(ConfigError, match="two tasks have"):
         app.once_per_deploy("warm")
-    with pytest.raises(ConfigError, match="LEASEHOLD_RELEASE"):
+    with pytest.raises(ConfigError, match="LEASEWORK_RELEASE"):
         App("postgresql://").once_per_deploy("warm")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leasehold.ports import EventView, TermView
-from leasehold.watch.terms import with_ends
+from leasework.ports import EventView, TermView
+from leasework.watch.terms import with_ends
 from tests.support.rows import EVENT, LEADER, NODE
 
 T = datetime(2026, 11, 23, 12, tzinfo=UTC)

@@ -21,8 +21,8 @@ import attrs
 import pydantic
 import pytest
 
-from leasehold import App
-from leasehold.errors import BadJob, BadPayload
+from leasework import App
+from leasework.errors import BadJob, BadPayload
 
 if TYPE_CHECKING:
     from nowhere import Nope
@@ -299,7 +299,7 @@ def test_a_handler_that_only_raises_may_say_so() -> None:
 
 
 SCHEDULED = """
-from leasehold import App
+from leasework import App
 app = App("postgresql://nobody@nowhere.invalid/none")
 
 @app.periodic("0 3 * * *", name="report", arguments={"tags": {"eu", "us", "kr", "jp"}})

@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from leasehold.model.job import JobRecord
-from leasehold.model.masking import MASK, masked
-from leasehold.model.schedule import cron, every
-from leasehold.model.states import State
-from leasehold.ports import AttemptView, EventView, JobDetail, TermView
-from leasehold.watch.why import why_waiting
-from leasehold.web.charts import DAY, bars, ruler
-from leasehold.web.jobs import timeline
-from leasehold.web.leaders import election
-from leasehold.web.schedules import next_day, told
-from leasehold.web.words import FILTERS, inline, quoted, short, term
+from leasework.model.job import JobRecord
+from leasework.model.masking import MASK, masked
+from leasework.model.schedule import cron, every
+from leasework.model.states import State
+from leasework.ports import AttemptView, EventView, JobDetail, TermView
+from leasework.watch.why import why_waiting
+from leasework.web.charts import DAY, bars, ruler
+from leasework.web.jobs import timeline
+from leasework.web.leaders import election
+from leasework.web.schedules import next_day, told
+from leasework.web.words import FILTERS, inline, quoted, short, term
 from tests.support import rows as support
 from tests.support.rows import EVENT, LEADER, TICK
 
@@ -185,7 +185,7 @@ def test_figures_are_short():
 
 
 def test_a_value_is_quoted_for_the_filter():
-    from leasehold.model.filter import parse
+    from leasework.model.filter import parse
 
     for text in ("plain", "two words", 'a "quote"', "back\\slash \\"):
         assert parse(f"task:{quoted(text)}").task == text

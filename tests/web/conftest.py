@@ -16,14 +16,14 @@ import httpx
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.web import dashboard
+from leasework import App
+from leasework.web import dashboard
 from tests.support import postgres as servers
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
 # ten million rows take too long for every run
-collect_ignore = [] if os.environ.get("LEASEHOLD_LONG") else ["test_speed.py"]
+collect_ignore = [] if os.environ.get("LEASEWORK_LONG") else ["test_speed.py"]
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE = 30_000
 """In milliseconds."""
@@ -42,10 +42,10 @@ class Scene:
 
     def web(self, *options: str, **environ: str) -> str:
         """Start another dashboard on the same database, and return its address."""
-        env = {"LEASEHOLD_DSN": self.dsn, **environ}
+        env = {"LEASEWORK_DSN": self.dsn, **environ}
         name = f"web-{len(self.procs.all)}"
         process = self.procs.start(
-            "-m", "leasehold", "web", "--port", "0", *options, name=name, env=env
+            "-m", "leasework", "web", "--port", "0", *options, name=name, env=env
         )
         return process.wait_for(r"dashboard is at (http://\S+/)", 60)[1]
 
@@ -56,10 +56,10 @@ class Scene:
 
     def enqueue(self, task: str, queue: str, **options: Any) -> UUID:
         request = {"task": task, "queue": queue, **options}
-        return self.sql("select id from leasehold.enqueue(%s)", json.dumps(request))[0][0]
+        return self.sql("select id from leasework.enqueue(%s)", json.dumps(request))[0][0]
 
     def state(self, job: UUID) -> str:
-        rows = self.sql("select state from leasehold.jobs where id = %s", job)
+        rows = self.sql("select state from leasework.jobs where id = %s", job)
         return rows[0][0] if rows else "gone"
 
     def wait_state(self, job: UUID, state: str) -> None:
@@ -72,13 +72,13 @@ def scene(
 ) -> Iterator[Scene]:
     folder: Path = tmp_path_factory.mktemp("dashboard")
     with servers.database(postgres.dsn, template=template) as dsn, Processes(folder) as procs:
-        env = {"LEASEHOLD_DSN": dsn, "LEASEHOLD_RELEASE": "2026-11-21.3"}
+        env = {"LEASEWORK_DSN": dsn, "LEASEWORK_RELEASE": "2026-11-21.3"}
         worker = procs.start(
-            "-m", "leasehold", "worker", "tests.web.scene:app", name="worker", env=env
+            "-m", "leasework", "worker", "tests.web.scene:app", name="worker", env=env
         )
         made = Scene("", dsn, procs, worker)
         made.url = made.web()
-        until(lambda: made.sql("select 1 from leasehold.leaders where holder is not null"), 60)
+        until(lambda: made.sql("select 1 from leasework.leaders where holder is not null"), 60)
         yield made
 
 
@@ -115,7 +115,7 @@ async def make(dsn: str, migrated: str) -> AsyncIterator[Make]:
         transport = httpx.ASGITransport(dashboard(app, **given), raise_app_exceptions=False)
         headers = {"accept": "text/html"}
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://leasehold.test", headers=headers
+            transport=transport, base_url="http://leasework.test", headers=headers
         ) as http:
             yield Inside(app, http)
 

@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from leasehold.cli.monitoring import alert_name, rules
-from leasehold.cli.monitoring.board import board, queries
-from leasehold.cli.root import root
-from leasehold.watch.checks import CHECKS, KINDS
-from leasehold.watch.finding import NOTE
-from leasehold.watch.metric_names import METRICS
+from leasework.cli.monitoring import alert_name, rules
+from leasework.cli.monitoring.board import board, queries
+from leasework.cli.root import root
+from leasework.watch.checks import CHECKS, KINDS
+from leasework.watch.finding import NOTE
+from leasework.watch.metric_names import METRICS
 from tests.web.conftest import Make
 
 PROMTOOL = shutil.which("promtool")
@@ -37,17 +37,17 @@ class Case:
     at: str = "10m"
 
 
-UP = {"leasehold_up": "1x60"}
-NODES = 'leasehold_nodes{app="app",version="1"}'
+UP = {"leasework_up": "1x60"}
+NODES = 'leasework_nodes{app="app",version="1"}'
 
 
 def event(kind: str) -> Case:
-    series = f'leasehold_events_total{{kind="{kind}"}}'
+    series = f'leasework_events_total{{kind="{kind}"}}'
     return Case({series: "0x30 1x30"}, {series: "3x60"}, "32m")
 
 
 def problem(kind: str, after: str) -> Case:
-    series = f'leasehold_problems{{kind="{kind}"}}'
+    series = f'leasework_problems{{kind="{kind}"}}'
     return Case({series: "1x120"}, {series: "0x120"}, "70m" if after == "1h" else "10m")
 
 
@@ -57,33 +57,33 @@ def grows(series: str, bad: str, well: str) -> Case:
 
 
 CASES: dict[str, list[Case]] = {
-    "LeaseholdDown": [Case({"leasehold_nodes": "1x60"}, UP)],
-    "LeaseholdLeaderless": [
+    "LeaseworkDown": [Case({"leasework_nodes": "1x60"}, UP)],
+    "LeaseworkLeaderless": [
         Case(
-            {'leasehold_lease_leaderless_seconds_total{name="app"}': "0+10x60", NODES: "2x60"},
-            {'leasehold_lease_leaderless_seconds_total{name="app"}': "0+1x60", NODES: "2x60"},
+            {'leasework_lease_leaderless_seconds_total{name="app"}': "0+10x60", NODES: "2x60"},
+            {'leasework_lease_leaderless_seconds_total{name="app"}': "0+1x60", NODES: "2x60"},
             "30m",
         ),
         Case(
-            {'leasehold_lease_leaderless_seconds_total{name="app"}': "0+10x60", NODES: "2x60"},
+            {'leasework_lease_leaderless_seconds_total{name="app"}': "0+10x60", NODES: "2x60"},
             {
-                'leasehold_lease_leaderless_seconds_total{name="leader:old"}': "0+60x60",
+                'leasework_lease_leaderless_seconds_total{name="leader:old"}': "0+60x60",
                 NODES: "2x60",
             },
             "30m",
         ),
     ],
-    "LeaseholdLeaderChangesOften": [
-        grows('leasehold_lease_expired_total{name="app"}', "1", "0.1"),
-        grows('leasehold_lease_acquired_total{name="app"}', "3", "1"),
+    "LeaseworkLeaderChangesOften": [
+        grows('leasework_lease_expired_total{name="app"}', "1", "0.1"),
+        grows('leasework_lease_acquired_total{name="app"}', "3", "1"),
     ],
-    "LeaseholdRenewalsFailOften": [
-        grows('leasehold_lease_renew_failed_total{app="app"}', "1", "0.1"),
+    "LeaseworkRenewalsFailOften": [
+        grows('leasework_lease_renew_failed_total{app="app"}', "1", "0.1"),
     ],
-    "LeaseholdContention": [
-        grows('leasehold_lease_contended_total{name="app"}', "5", "1"),
+    "LeaseworkContention": [
+        grows('leasework_lease_contended_total{name="app"}', "5", "1"),
     ],
-    "LeaseholdRefusedAcks": [event("ack_refused")],
+    "LeaseworkRefusedAcks": [event("ack_refused")],
     **{
         alert_name(check.kind): [problem(check.kind, check.alert_after)]
         for check in map(CHECKS.__getitem__, KINDS)
@@ -103,7 +103,7 @@ def from_endpoint(series: str, instance: str) -> str:
 def examples_of(alert: str, cases: list[Case]) -> Iterator[dict[str, object]]:
     for case in cases:
         for series, fires in ((case.bad, True), (case.well, False)):
-            up = {} if alert == "LeaseholdDown" else {"leasehold_up": "1x120"}
+            up = {} if alert == "LeaseworkDown" else {"leasework_up": "1x120"}
             yield {
                 "interval": "1m",
                 "name": f"{alert} {'fires' if fires else 'is silent'}: {series}",
@@ -162,7 +162,7 @@ def test_rules_and_dashboard_for_one_of_several_databases_select_its_series(tmp_
     assert f"{len(CASES)} rules found" in promtool("check", "rules", str(file))
     panels = json.loads(board(match))["panels"]
     shown = [target["expr"] for panel in panels for target in panel.get("targets", [])]
-    rule_lines = [line for line in rules(match).splitlines() if "(leasehold_" in line]
+    rule_lines = [line for line in rules(match).splitlines() if "(leasework_" in line]
     assert len(rule_lines) >= len(CASES)
     for expression in [*rule_lines, *shown]:
         assert expression.count(match) == len(_NAME.findall(expression)) > 0
@@ -171,7 +171,7 @@ def test_rules_and_dashboard_for_one_of_several_databases_select_its_series(tmp_
         assert printed.exit_code == 2 and "as in PromQL" in printed.output
 
 
-_NAME = re.compile(r"leasehold_[a-z_]+")
+_NAME = re.compile(r"leasework_[a-z_]+")
 
 
 @needs_promtool
@@ -180,12 +180,12 @@ async def test_promtool_accepts_the_metrics_of_the_real_endpoint(make: Make, dsn
         async with await psycopg.AsyncConnection.connect(dsn) as connection:
             await connection.execute(_MINUTE)
         text = (await inside.http.get("/metrics")).text
-    assert 'leasehold_job_wait_seconds_bucket{le="+Inf",queue="mail"} 9.0' in text
+    assert 'leasework_job_wait_seconds_bucket{le="+Inf",queue="mail"} 9.0' in text
     assert promtool("check", "metrics", given=text) == ""
 
 
 _MINUTE = """
-    insert into leasehold.history (at, queue, task_name, completed, wait, run)
+    insert into leasework.history (at, queue, task_name, completed, wait, run)
     values (date_trunc('minute', now()), 'mail', 'send', 9, '{"20": 6, "30": 3}', '{"150": 9}')
 """
 
@@ -215,7 +215,7 @@ async def test_every_query_names_metrics_of_the_real_endpoint(make: Make):
 
 def test_labels_of_queries_exist():
     for query in [*queries(), rules()]:
-        for name, inside in re.findall(r"(leasehold_[a-z_]+)\{([^}]*)\}", query):
+        for name, inside in re.findall(r"(leasework_[a-z_]+)\{([^}]*)\}", query):
             for label in re.findall(r"(\w+)\s*[=!]~?", inside):
                 assert label in METRICS[name].labels, (name, label)
 

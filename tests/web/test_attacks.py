@@ -13,14 +13,14 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from leasehold.errors import ConfigError
-from leasehold.tuning import Tuning
-from leasehold.web import Login, dashboard
-from leasehold.web.gate import LOCAL
+from leasework.errors import ConfigError
+from leasework.tuning import Tuning
+from leasework.web import Login, dashboard
+from leasework.web.gate import LOCAL
 from tests.web.conftest import TOKEN, Make
 
 XSS = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
-SQL = "x' or 1=1; drop table leasehold.job; --"
+SQL = "x' or 1=1; drop table leasework.job; --"
 EVERY = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
 
 
@@ -32,7 +32,7 @@ async def sql(dsn: str, query: str, *params: Any) -> list[Any]:
 
 async def enqueue(dsn: str, **request: Any) -> Any:
     given = json.dumps({"task": "t", "queue": "q", **request})
-    return (await sql(dsn, "select id from leasehold.enqueue(%s)", given))[0][0]
+    return (await sql(dsn, "select id from leasework.enqueue(%s)", given))[0][0]
 
 
 FILTERS = (
@@ -53,7 +53,7 @@ async def test_sql_in_a_filter_is_only_text(make: Make, dsn: str):
                 assert answer.status_code in (200, 400), (text, answer.text)
                 assert ">t</a>" not in answer.text, text
             await inside.post("/jobs/bulk", form_token=token, act="cancel", q=text)
-    assert await sql(dsn, "select state from leasehold.jobs") == [("available",)]
+    assert await sql(dsn, "select state from leasework.jobs") == [("available",)]
 
 
 async def test_guesses_at_the_secret_are_slow_and_requests_are_not(
@@ -81,7 +81,7 @@ async def test_guesses_at_the_secret_are_slow_and_requests_are_not(
     assert costs == [2**25], "32 MiB for each guess, and once for all who serve"
 
     body, _, mac = cookie.strip('"').partition(".")
-    for prefix in ("", "leasehold dashboard\n"):
+    for prefix in ("", "leasework dashboard\n"):
         key = hashlib.sha256(f"{prefix}{secret}".encode()).digest()
         tried = hmac.new(key, f"session\n{body}".encode(), hashlib.sha256).hexdigest()
         assert tried != mac, "one hash is enough to try a guess"
@@ -102,7 +102,7 @@ async def test_a_wrong_place_in_a_list_is_refused(make: Make):
 
 
 HOSTILE_NODE = """
-    insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version, queues,
+    insert into leasework.node (id, token, lease_seconds, app, release, host, pid, version, queues,
         tasks, info)
     select gen_random_uuid(), 1, 1e6, x, x, x, 1, x, jsonb_build_object(x, 1), array[x],
         jsonb_build_object('leads', jsonb_build_object(x, 1), 'running', x, 'overdue',
@@ -111,36 +111,36 @@ HOSTILE_NODE = """
 """
 HOSTILE_STACK = """
     with run as (
-        update leasehold.job set ready = true, node = gen_random_uuid(), claim_token = 5,
+        update leasework.job set ready = true, node = gen_random_uuid(), claim_token = 5,
             claimed_at = now(), attempt = 1
         where id = %s returning id, node, claim_token, queue, priority, fresh, seat
     ), claimed as (
-        insert into leasehold.claimed_to (node, queue, level, seat)
-        select node, queue, leasehold.level(priority, fresh), seat from run
+        insert into leasework.claimed_to (node, queue, level, seat)
+        select node, queue, leasework.level(priority, fresh), seat from run
     )
-    insert into leasehold.stack select id, id, node, claim_token, now(), now(), %s from run
+    insert into leasework.stack select id, id, node, claim_token, now(), now(), %s from run
 """
 HOSTILE_ROWS = (
-    "insert into leasehold.leader (name, node, token, lease_seconds, acquired_at, renewed_at)"
-    " select '{x}', id, 1, 10, now() - interval '9 minutes', now() from leasehold.node",
-    "insert into leasehold.term"
-    " select '{x}', 1, id, '{x}', now() - interval '9 minutes' from leasehold.node",
-    "insert into leasehold.schedule (app, name, spec, described, task_name, job, missed,"
+    "insert into leasework.leader (name, node, token, lease_seconds, acquired_at, renewed_at)"
+    " select '{x}', id, 1, 10, now() - interval '9 minutes', now() from leasework.node",
+    "insert into leasework.term"
+    " select '{x}', 1, id, '{x}', now() - interval '9 minutes' from leasework.node",
+    "insert into leasework.schedule (app, name, spec, described, task_name, job, missed,"
     " grace_seconds, release)"
     " values ('{x}', '{x}', '{{\"kind\": \"{k}\"}}', '{x}', '{x}', '{{}}', '{x}', 1, '{x}')",
-    "insert into leasehold.tick (app, schedule, fire_at, state, decided_at)"
+    "insert into leasework.tick (app, schedule, fire_at, state, decided_at)"
     " values ('{x}', '{x}', now(), '{x}', now())",
-    "insert into leasehold.event (kind, level, worker_id, fields) values"
+    "insert into leasework.event (kind, level, worker_id, fields) values"
     " ('{x}', '{x}', '{x}', jsonb_build_object('{x}', '{x}'::text, 'job', '{j}'::text)),"
     " ('service_failed', 'error', '{x}',"
     " jsonb_build_object('service', '{x}'::text, 'error', '{x}'::text))",
-    "insert into leasehold.attempt (job_id, claim_token, attempt, outcome, error, started_at)"
+    "insert into leasework.attempt (job_id, claim_token, attempt, outcome, error, started_at)"
     " values ('{j}', 1, 1, '{x}', '{x}' || chr(10) || '{x}', now())",
-    "insert into leasehold.deadline (id, level, of_job, name, state, since, seconds, until,"
+    "insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until,"
     " on_cancel, due_at, callback, made_at, closed_at, job_state, callback_job) values"
     " ('{j}', 1, true, '{x}', 'breached', 'fixed', 0, '{x}', '{x}', now(),"
     " jsonb_build_object('task', '{x}'::text), now(), now(), '{x}', '{j}')",
-    "insert into leasehold.history (at, queue, task_name, completed, failed)"
+    "insert into leasework.history (at, queue, task_name, completed, failed)"
     " values (date_trunc('minute', now()), '{x}', '{x}', 1, 1)",
 )
 
@@ -149,7 +149,7 @@ async def hostile(dsn: str) -> list[Any]:
     """Every text that a page shows is markup; the jobs."""
     payload = {XSS: XSS, "n": {"deep": [XSS]}}
     job = await enqueue(dsn, task=XSS, queue=XSS, payload=payload, unique=XSS)
-    query = "update leasehold.job set last_error = %s, progress = 0.5, progress_note = %s"
+    query = "update leasework.job set last_error = %s, progress = 0.5, progress_note = %s"
     await sql(dsn, query, XSS, XSS)
     later = [await enqueue(dsn, task=XSS, queue=XSS, run_in=60) for _ in range(2)]
     await sql(dsn, HOSTILE_NODE, XSS)
@@ -212,9 +212,9 @@ async def test_without_a_login_nothing_is_shown_and_nothing_done(make: Make, dsn
             assert answer.status_code == 303 and answer.headers["location"] == "/login"
         for forged in ("x", "e30.00", "." * 5000, "W10." + "0" * 64):
             inside.http.cookies.clear()
-            inside.http.cookies.set("leasehold_session", forged)
+            inside.http.cookies.set("leasework_session", forged)
             assert (await inside.http.get("/jobs")).status_code == 303
-    assert await sql(dsn, "select state from leasehold.jobs") == [("available",)]
+    assert await sql(dsn, "select state from leasework.jobs") == [("available",)]
 
 
 async def test_a_login_is_checked_and_a_wrong_one_is_an_event(make: Make, dsn: str):
@@ -238,13 +238,13 @@ async def test_a_login_is_checked_and_a_wrong_one_is_an_event(make: Make, dsn: s
         program = {"accept": "application/json"}
         refused = await other.http.get("/jobs", auth=("eve", TOKEN), headers=program)
         assert refused.status_code == 401 and "Basic" in refused.headers["www-authenticate"]
-        stolen = inside.http.cookies["leasehold_session"]
-        other.http.cookies.set("leasehold_session", stolen)
+        stolen = inside.http.cookies["leasework_session"]
+        other.http.cookies.set("leasework_session", stolen)
         assert (await other.http.get("/now")).status_code == 200, "every worker knows the session"
     async with make(login=Login(user="ada", password="another-secret")) as third:
-        third.http.cookies.set("leasehold_session", stolen)
+        third.http.cookies.set("leasework_session", stolen)
         assert (await third.http.get("/now")).status_code == 303, "a new password ends it"
-    kinds = await sql(dsn, "select kind from leasehold.event where kind = 'login_refused'")
+    kinds = await sql(dsn, "select kind from leasework.event where kind = 'login_refused'")
     assert len(kinds) == 8, "four of the form, four of programs"
 
 
@@ -256,7 +256,7 @@ async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
         good = {**form, "form_token": token}
         for headers in (
             {"origin": "https://evil.test"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
-            {"sec-fetch-site": "same-site"}, {"origin": "http://leasehold.test.evil.test"},
+            {"sec-fetch-site": "same-site"}, {"origin": "http://leasework.test.evil.test"},
         ):  # fmt: skip
             answer = await inside.http.post(path, data=good, headers=headers)
             assert answer.status_code == 403, headers
@@ -278,9 +278,9 @@ async def test_a_post_of_another_site_is_refused(make: Make, dsn: str):
         async with make() as victim:
             answer = await victim.http.post(path, data=good)
             assert answer.status_code == 403, "the token belongs to another session"
-        assert await sql(dsn, "select state from leasehold.jobs") == [("available",)]
+        assert await sql(dsn, "select state from leasework.jobs") == [("available",)]
         assert (await inside.http.post(path, data=good)).status_code == 303
-    assert await sql(dsn, "select state from leasehold.jobs") == [("cancelled",)]
+    assert await sql(dsn, "select state from leasework.jobs") == [("cancelled",)]
 
 
 async def test_a_browser_may_post_through_a_proxy_that_replaces_the_host(make: Make, dsn: str):
@@ -291,7 +291,7 @@ async def test_a_browser_may_post_through_a_proxy_that_replaces_the_host(make: M
         form = {"act": "cancel", "form_token": token}
         answer = await inside.http.post(f"/jobs/{job}/act", data=form, headers=behind)
         assert answer.status_code == 303
-    assert await sql(dsn, "select state from leasehold.jobs") == [("cancelled",)]
+    assert await sql(dsn, "select state from leasework.jobs") == [("cancelled",)]
 
 
 async def test_read_only_refuses_every_act(make: Make, dsn: str):
@@ -308,7 +308,7 @@ async def test_read_only_refuses_every_act(make: Make, dsn: str):
                 path, data={"act": "cancel", "q": "", "form_token": "x"}
             )
             assert answer.status_code == 403 and "read-only" in answer.text
-    assert await sql(dsn, "select state from leasehold.jobs") == [("available",)]
+    assert await sql(dsn, "select state from leasework.jobs") == [("available",)]
 
 
 async def test_what_is_too_large_is_refused(make: Make):
@@ -338,7 +338,7 @@ TRICKS = (
 async def test_path_tricks_lead_nowhere(make: Make):
     async with make() as inside:
         for path in TRICKS:
-            answer = await inside.http.get(f"http://leasehold.test{path}")
+            answer = await inside.http.get(f"http://leasework.test{path}")
             assert answer.status_code in (400, 403, 404, 405, 307), (path, answer.text)
             assert "evil" not in answer.headers.get("location", ""), path
             assert "import" not in answer.text, path
@@ -360,15 +360,15 @@ async def test_a_masked_argument_cannot_be_guessed(make: Make, dsn: str):
 
 async def test_errors_show_no_inside(make: Make, dsn: str):
     async with make() as inside:
-        await sql(dsn, "alter view leasehold.events rename to others")
+        await sql(dsn, "alter view leasework.events rename to others")
         answer = await inside.http.get("/events")
         assert answer.status_code in (500, 503)
-        for inside_word in ("Traceback", "from leasehold", "psycopg"):
+        for inside_word in ("Traceback", "from leasework", "psycopg"):
             assert inside_word not in answer.text, answer.text
 
 
 def test_a_dashboard_wants_a_login_or_an_explicit_word(tmp_path):
-    from leasehold import App
+    from leasework import App
 
     app = App(dsn="postgresql:///nowhere")
     for options in ({}, {"login": Login(token=TOKEN), "unprotected": True}):
@@ -382,9 +382,9 @@ def test_a_dashboard_wants_a_login_or_an_explicit_word(tmp_path):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_another_address_without_a_login_is_refused(procs, host):
-    process = procs.start("-m", "leasehold", "web", "--host", host, "--dsn", "postgresql:///x")
+    process = procs.start("-m", "leasework", "web", "--host", host, "--dsn", "postgresql:///x")
     assert process.wait(60) == 1
-    assert "LEASEHOLD_WEB_TOKEN" in process.output
+    assert "LEASEWORK_WEB_TOKEN" in process.output
 
 
 async def test_a_node_is_acted_on_by_its_name_alone(make: Make, dsn: str):
@@ -398,10 +398,10 @@ async def test_a_node_is_acted_on_by_its_name_alone(make: Make, dsn: str):
                 assert answer.status_code == 400 and "<script>alert" not in answer.text, node
         answer = await inside.post("/nodes/act", form_token=token, node="n:1:", act="explode")
         assert answer.status_code == 400
-        assert await sql(dsn, "select halted from leasehold.node") == [(False,)]
+        assert await sql(dsn, "select halted from leasework.node") == [(False,)]
         answer = await inside.post("/nodes/act", form_token=token, node="n:1:", act="halt")
         assert answer.status_code == 303
-        assert await sql(dsn, "select halted from leasehold.node") == [(True,)]
+        assert await sql(dsn, "select halted from leasework.node") == [(True,)]
 
 
 async def test_only_the_demo_has_buttons_that_break_things(make: Make, dsn: str):

@@ -18,7 +18,7 @@ from tests.web.conftest import PATIENCE, TOKEN, Open, Scene
 PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
 
 SIZES = [(1280, "light"), (390, "dark")]
-SHOTS = os.environ.get("LEASEHOLD_SHOTS", "")
+SHOTS = os.environ.get("LEASEWORK_SHOTS", "")
 """A folder for pictures of every page (make web-shots); then in every size and theme."""
 if SHOTS:
     SIZES += [(1280, "dark"), (390, "light")]
@@ -72,7 +72,7 @@ def assert_accessible(page: Any, path: str) -> None:
 
 
 HISTORY = """
-insert into leasehold.history (at, queue, task_name, completed, failed, wait, run)
+insert into leasework.history (at, queue, task_name, completed, failed, wait, run)
 select date_trunc('minute', now()) - interval '1 min' * n, q, t, c, f,
     jsonb_build_object('12', c * 6 / 10, '20', c * 3 / 10, '33', c / 10 + 1),
     jsonb_build_object('18', c * 7 / 10, '27', c * 2 / 10, '41', c / 10 + 1)
@@ -86,7 +86,7 @@ on conflict do nothing
 
 
 PUT = """
-select leasehold.schedule_put('default', '{"name": "report-42", "task_name": "report",
+select leasework.schedule_put('default', '{"name": "report-42", "task_name": "report",
     "spec": {"kind": "cron", "expression": "0 7 * * *", "timezone": "UTC"},
     "described": "At 07:00 every day (UTC)", "missed": "latest", "grace_seconds": 5,
     "next_at": "2030-01-01T07:00:00Z",
@@ -103,7 +103,7 @@ def test_every_page_is_usable(scene: Scene, page_at: Open, width: int, theme: st
     running = scene.enqueue("long", "work", payload={"pages": 20})
     scene.wait_state(running, "running")
     scene.sql(HISTORY)
-    scene.sql("update leasehold.schedule set paused = true where name = 'sync-contacts'")
+    scene.sql("update leasework.schedule set paused = true where name = 'sync-contacts'")
     scene.sql(PUT)
     page = page_at(scene.url, width, theme)
     paths = (*PAGES, f"jobs/{done}", f"jobs/{bad}", "jobs/bulk?act=retry&q=state:discarded")
@@ -245,12 +245,12 @@ def test_a_schedule_runs_now_pauses_and_goes_on(scene: Scene, page_at: Open):
     page.goto(scene.url + "schedules")
     card.get_by_role("button", name="Pause").click()
     page.wait_for_selector("text=daily-report of default is paused")
-    assert scene.sql("select paused from leasehold.schedule where name = 'daily-report'") == [
+    assert scene.sql("select paused from leasework.schedule where name = 'daily-report'") == [
         (True,)
     ]
     card.get_by_role("button", name="Resume").click()
     page.wait_for_selector("text=daily-report of default is resumed")
-    until(lambda: scene.sql("select 1 from leasehold.ticks where state = 'fired' limit 1"), 60)
+    until(lambda: scene.sql("select 1 from leasework.ticks where state = 'fired' limit 1"), 60)
     page.goto(scene.url + "schedules")
     page.wait_for_selector(".ticks .completed")
 
@@ -267,7 +267,7 @@ def test_a_node_stops_claiming_and_claims_again(scene: Scene, page_at: Open):
     page.click("button:has-text('Resume claiming')")
     scene.wait_state(job, "completed")
     page.wait_for_selector(".tag:text-is('not claiming')", state="detached", timeout=60_000)
-    acts = "select fields ->> 'act' from leasehold.events where fields ->> 'on' like 'node %%'"
+    acts = "select fields ->> 'act' from leasework.events where fields ->> 'on' like 'node %%'"
     assert {act for (act,) in scene.sql(acts)} == {"stop claiming", "claim again"}
 
 
@@ -284,7 +284,7 @@ def test_what_is_wrong_is_said_in_the_words_of_status(scene: Scene, page_at: Ope
     trouble = "text=Queue 'unworked' has available jobs, but no live node runs them"
     page.wait_for_selector(trouble)
     page.wait_for_selector("#troubles:not([hidden])")
-    scene.sql("delete from leasehold.job where queue = 'unworked'")
+    scene.sql("delete from leasework.job where queue = 'unworked'")
     page.wait_for_selector(trouble, state="detached", timeout=60_000)
 
 
@@ -293,7 +293,7 @@ def test_an_open_transaction_that_pins_the_past_is_named(scene: Scene, page_at: 
 
     with psycopg.connect(scene.dsn, application_name="forgotten-shell") as old:
         old.execute("begin isolation level repeatable read")
-        old.execute("select 'a secret literal', 1 from leasehold.node")
+        old.execute("select 'a secret literal', 1 from leasework.node")
         page = page_at(scene.url + "database")
         row = page.locator("tr", has_text="forgotten-shell").first
         assert str(old.info.backend_pid) in row.inner_text()
@@ -304,7 +304,7 @@ def test_every_filter_leaves_what_it_says(scene: Scene, page_at: Open):
     bad = scene.enqueue("broken", "mail", payload={"says": "for the filter"}, max_attempts=1)
     scene.wait_state(bad, "discarded")
     page = page_at(scene.url + "events")
-    until(lambda: scene.sql("select 1 from leasehold.event where kind = 'job_discarded'"), 60)
+    until(lambda: scene.sql("select 1 from leasework.event where kind = 'job_discarded'"), 60)
     page.select_option("#level", "error")
     page.click("form.filter button")
     page.wait_for_url("**/events?kind=&level=error")
@@ -329,7 +329,7 @@ def test_every_filter_leaves_what_it_says(scene: Scene, page_at: Open):
 
 
 def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
-    url = scene.web(LEASEHOLD_WEB_TOKEN=TOKEN)
+    url = scene.web(LEASEWORK_WEB_TOKEN=TOKEN)
     page = page_at(url + "jobs")
     page.wait_for_url("**/login")
     assert_accessible(page, "login")
@@ -342,7 +342,7 @@ def test_a_login_with_a_token_and_a_name(scene: Scene, page_at: Open):
     page.click("button:has-text('Cancel')")
     page.wait_for_selector("text=Job cancelled")
     found = scene.sql(
-        "select fields ->> 'act' from leasehold.events where fields ->> 'who' = %s", "Ada"
+        "select fields ->> 'act' from leasework.events where fields ->> 'who' = %s", "Ada"
     )
     assert found == [("cancel",)]
     page.click("text=Log out")
@@ -355,7 +355,7 @@ def test_an_open_page_shows_that_its_session_has_ended(scene: Scene, browser: An
     context = browser.new_context()  # its console may complain of refusals
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
-    page.goto(scene.web(LEASEHOLD_WEB_TOKEN=TOKEN))
+    page.goto(scene.web(LEASEWORK_WEB_TOKEN=TOKEN))
     page.fill("#name", "Ada")
     page.fill("#secret", TOKEN)
     page.click("button:has-text('Log in')")
@@ -390,7 +390,7 @@ def test_an_open_page_stops_to_say_that_all_is_well(scene: Scene, browser: Any, 
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
     with Relay(scene.dsn) as relay:
-        page.goto(scene.web(LEASEHOLD_DSN=relay.dsn))
+        page.goto(scene.web(LEASEWORK_DSN=relay.dsn))
         page.wait_for_selector(".link.on")
         assert page.locator(".verdict").is_visible()
         if lost == "dashboard":

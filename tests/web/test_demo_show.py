@@ -1,4 +1,4 @@
-"""The show: ``leasehold demo`` with its buttons pressed in a real browser.
+"""The show: ``leasework demo`` with its buttons pressed in a real browser.
 
 The default suite presses two of them; ``make demo-show`` presses them all. What may not be done to
 somebody's own database: tests/e2e/test_demo.py.
@@ -25,8 +25,8 @@ from tests.support.procs import Process
 from tests.support.wait import until
 from tests.web.conftest import Open
 
-ALL = bool(os.environ.get("LEASEHOLD_LONG"))
-SHOTS = os.environ.get("LEASEHOLD_SHOTS", "")
+ALL = bool(os.environ.get("LEASEWORK_LONG"))
+SHOTS = os.environ.get("LEASEWORK_SHOTS", "")
 RECOVERY = 60_000
 """Milliseconds, for a busy machine; what it took is on the page."""
 
@@ -62,7 +62,7 @@ class Show:
                 environ = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if b"leasehold_lab.demo.worker" in words and os.fsencode(self.home) in environ:
+            if b"leasework_lab.demo.worker" in words and os.fsencode(self.home) in environ:
                 found.add(int(entry.name))
         return found
 
@@ -81,14 +81,14 @@ def show(procs: Any, page_at: Open, tmp_path: Path) -> Iterator[Show]:
     home = Path(tempfile.mkdtemp(prefix="lh-show-"))
     home.chmod(0o711)
     env = {
-        "LEASEHOLD_HOME": str(home),
+        "LEASEWORK_HOME": str(home),
         "TMPDIR": str(home),
-        "LEASEHOLD_POSTGRES_VERSION": chosen_version(),
-        "LEASEHOLD_DSN": "",
+        "LEASEWORK_POSTGRES_VERSION": chosen_version(),
+        "LEASEWORK_DSN": "",
     }
     report = str(tmp_path / "demo.html")
     began = time.monotonic()
-    process = procs.start("-m", "leasehold", "demo", "--report", report, name="show", env=env)
+    process = procs.start("-m", "leasework", "demo", "--report", report, name="show", env=env)
     url = process.wait_for(r"The show: (http://127\.0\.0\.1:\d+/demo)", 60)[1]
     page = page_at(url)
     page.wait_for_selector("#done:not([data-count='0'])", timeout=RECOVERY)
@@ -212,7 +212,7 @@ def check_forms(show: Show) -> None:
         fields = show.page.locator("input[name='form_token'] >> nth=0")
         mine["origin"] = show.url.removesuffix("/demo")
         form = {"form_token": str(fields.get_attribute("value"))}
-        for what in ("", "explode", "kill:'; drop table leasehold.job", "x" * 9000, "freeze:\x00"):
+        for what in ("", "explode", "kill:'; drop table leasework.job", "x" * 9000, "freeze:\x00"):
             answer = other.post(act, data={**form, "act": what}, headers=mine)
             assert answer.status_code == 303, "it is told on the page"
         assert other.post(act, data={**form, "act": "x" * 99_000}).status_code == 413

@@ -1,4 +1,4 @@
-"""Each figure of the dashboard and of ``leasehold status`` says exactly what it counts."""
+"""Each figure of the dashboard and of ``leasework status`` says exactly what it counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.wait import until
 from tests.web.conftest import Make, Open, Scene
 
 DISCARDED = """
-insert into leasehold.history (at, queue, task_name, completed, discarded, failed)
+insert into leasework.history (at, queue, task_name, completed, discarded, failed)
 select date_trunc('minute', now()) - interval '1 min' * n, 'mail', 'send', 0, 60, 60
 from generate_series(1, 10) n
 """
@@ -73,8 +73,8 @@ def test_available_jobs_leave_out_those_that_run(scene: Scene, page_at: Open):
     page.wait_for_url(f"**/jobs/{waiting[0]}")
     for queue in ("work", "unworked"):
         where = ("--where", f"queue:{queue}", "--yes", "--dsn", scene.dsn)
-        assert scene.procs.start("-m", "leasehold", "jobs", "cancel", *where).wait(60) == 0
-    until(lambda: not scene.sql("select 1 from leasehold.job where queue = 'work'"), 60)
+        assert scene.procs.start("-m", "leasework", "jobs", "cancel", *where).wait(60) == 0
+    until(lambda: not scene.sql("select 1 from leasework.job where queue = 'work'"), 60)
 
 
 def test_moments_of_a_job_have_their_date_and_zone(scene: Scene, page_at: Open):
@@ -89,14 +89,14 @@ def test_moments_of_a_job_have_their_date_and_zone(scene: Scene, page_at: Open):
 def test_terms_show_their_end_and_reason(scene: Scene, page_at: Open):
     page = page_at(scene.url + "leaders")
     page.wait_for_selector("td[data-label='Ended']:text-is('held')")
-    term, worker = scene.sql("select term, holder from leasehold.leaders")[0]
+    term, worker = scene.sql("select term, holder from leasework.leaders")[0]
     scene.sql(
-        "insert into leasehold.term select name, token - 1, node, worker_id, "
-        "acquired_at - interval '2 min' from leasehold.term where token = %s",
+        "insert into leasework.term select name, token - 1, node, worker_id, "
+        "acquired_at - interval '2 min' from leasework.term where token = %s",
         term,
     )
     scene.sql(
-        "insert into leasehold.event (kind, level, worker_id, fields) values ('lease_lost', "
+        "insert into leasework.event (kind, level, worker_id, fields) values ('lease_lost', "
         "'warning', %s, jsonb_build_object('name', 'default', 'term', %s::bigint, 'seconds', 90, "
         "'why', 'not renewed in time'))",
         worker,
@@ -107,4 +107,4 @@ def test_terms_show_their_end_and_reason(scene: Scene, page_at: Open):
     row = page.locator("tr", has_text="not renewed in time")
     assert row.locator("[data-label='Duration']").inner_text().endswith("2 min")
     assert "UTC" in row.locator("[data-label='To']").inner_text()
-    scene.sql("delete from leasehold.term where token = %s", term - 1)
+    scene.sql("delete from leasework.term where token = %s", term - 1)

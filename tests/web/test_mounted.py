@@ -18,10 +18,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
-from leasehold import App
-from leasehold.cli.root import root
-from leasehold.integrations.litestar import mounted
-from leasehold.web import dashboard
+from leasework import App
+from leasework.cli.root import root
+from leasework.integrations.litestar import mounted
+from leasework.web import dashboard
 from tests.support.procs import Processes
 
 
@@ -61,7 +61,7 @@ async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, migrated: s
                 assert (await http.get(link)).status_code == 200, link
         assert "Path=/ops/jobs" in page.headers["set-cookie"]
         async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-            cursor = await connection.execute('select id from leasehold.enqueue(\'{"task": "t"}\')')
+            cursor = await connection.execute('select id from leasework.enqueue(\'{"task": "t"}\')')
             [(job,)] = await cursor.fetchall()
             shown = await http.get(f"/ops/jobs/jobs/{job}", headers=headers)
             token = re.search(r'name="form_token" value="([0-9a-f]{64})"', shown.text)
@@ -72,7 +72,7 @@ async def test_it_is_mounted_and_knows_the_users_own_login(dsn: str, migrated: s
             assert (await http.post(address, data=form, headers=other)).status_code == 403
             done = await http.post(address, data=form, headers=headers)
             assert done.headers["location"] == f"/ops/jobs/jobs/{job}"
-            query = "select fields ->> 'who', fields ->> 'act' from leasehold.events"
+            query = "select fields ->> 'who', fields ->> 'act' from leasework.events"
             cursor = await connection.execute(query)
             assert await cursor.fetchall() == [("Ada", "cancel")]
     await app.close()
@@ -97,13 +97,13 @@ def test_the_command_names_a_missing_package(procs: Processes, package: str) -> 
     code = f"""if True:
         import sys
         sys.modules["{package}"] = None  # as if it were not installed
-        sys.argv = ["leasehold", "web", "--dsn", "postgresql:///none"]
-        from leasehold.cli import main
+        sys.argv = ["leasework", "web", "--dsn", "postgresql:///none"]
+        from leasework.cli import main
         main()
     """
     process = procs.start(code=code)
     assert process.wait(60) == 1
-    assert f"leasehold: the dashboard needs the package {package}." in process.output
+    assert f"leasework: the dashboard needs the package {package}." in process.output
 
 
 def test_a_missing_package_of_the_dashboard_is_named_with_its_extra(procs: Processes) -> None:
@@ -111,11 +111,11 @@ def test_a_missing_package_of_the_dashboard_is_named_with_its_extra(procs: Proce
         import sys
         sys.modules["jinja2"] = None  # as if it were not installed
         try:
-            import leasehold.web
+            import leasework.web
         except ImportError as error:
             print(type(error).__name__, error)
     """
     process = procs.start(code=code)
     assert process.wait(60) == 0
     assert "MissingExtra the dashboard needs the package jinja2" in process.output
-    assert "pip install 'leasehold[web]'" in process.output
+    assert "pip install 'leasework[web]'" in process.output

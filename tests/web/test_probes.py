@@ -6,8 +6,8 @@ import httpx
 import psycopg
 from fastapi import FastAPI
 
-from leasehold import App
-from leasehold.web import probes
+from leasework import App
+from leasework.web import probes
 from tests.support.wait import until, until_async
 from tests.web.conftest import TOKEN, Make, Scene
 
@@ -22,13 +22,13 @@ def test_the_real_endpoint_says_who_leads_and_what_was_done(scene: Scene):
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         return answer.text
 
-    until(lambda: 'leasehold_leader_held{name="default"} 1.0' in told(), 60, "a leader")
+    until(lambda: 'leasework_leader_held{name="default"} 1.0' in told(), 60, "a leader")
     text = told()
-    assert 'leasehold_lease_acquired_total{name="default"} 1.0' in text
-    assert 'leasehold_queue_slots{queue="mail"}' in text
-    assert 'leasehold_problems{kind="no_leader"} 0.0' in text
-    until(lambda: 'leasehold_leader_claimants{name="default"} 1.0' in told(), 60, "its word")
-    until(lambda: _value(told(), 'leasehold_lease_renewed_total{name="default"}') > 2, 60)
+    assert 'leasework_lease_acquired_total{name="default"} 1.0' in text
+    assert 'leasework_queue_slots{queue="mail"}' in text
+    assert 'leasework_problems{kind="no_leader"} 0.0' in text
+    until(lambda: 'leasework_leader_claimants{name="default"} 1.0' in told(), 60, "its word")
+    until(lambda: _value(told(), 'leasework_lease_renewed_total{name="default"}') > 2, 60)
 
 
 def _value(text: str, series: str) -> float:
@@ -36,13 +36,13 @@ def _value(text: str, series: str) -> float:
 
 
 async def test_metrics_want_the_login_and_the_probes_do_not(make: Make):
-    from leasehold.web import Login
+    from leasework.web import Login
 
     async with make(login=Login(token=TOKEN)) as inside:
         plain = {"accept": "*/*"}
         assert (await inside.http.get("/metrics", headers=plain)).status_code == 401
         right = await inside.http.get("/metrics", headers=plain, auth=("prometheus", TOKEN))
-        assert "leasehold_up 1.0" in right.text
+        assert "leasework_up 1.0" in right.text
         for path in ("/livez", "/readyz"):
             answer = await inside.http.get(path, headers=plain)
             assert (answer.status_code, answer.text) == (200, "ok\n")
@@ -61,7 +61,7 @@ async def test_livez_never_asks_the_database_and_readyz_does(dsn: str, migrated:
 
         async def none_is_open() -> bool:
             cursor = await connection.execute(
-                "select count(*) from pg_stat_activity where application_name like 'leasehold%'"
+                "select count(*) from pg_stat_activity where application_name like 'leasework%'"
                 " and pid <> pg_backend_pid() and datname = current_database()"
             )
             return await cursor.fetchone() == (0,)
@@ -70,10 +70,10 @@ async def test_livez_never_asks_the_database_and_readyz_does(dsn: str, migrated:
         assert (await http.get("/ops/livez")).text == "ok\n"
         assert await none_is_open(), "no connection was opened"
         assert (await http.get("/ops/readyz")).text == "ok\n"
-        await connection.execute("update leasehold.migration set number = number - 1")
+        await connection.execute("update leasework.migration set number = number - 1")
         behind = await http.get("/ops/readyz")
         assert (behind.status_code, behind.text) == (503, "schema_behind\n")
-        assert 'leasehold_problems{kind="schema_behind"} 1.0' in (
+        assert 'leasework_problems{kind="schema_behind"} 1.0' in (
             (await http.get("/ops/metrics")).text
         )
         assert (await http.get("/ops/livez")).status_code == 200
@@ -86,6 +86,6 @@ async def test_readyz_of_a_database_that_is_away_is_no(tmp_path):
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
         answer = await http.get("/readyz")
         assert (answer.status_code, answer.text) == (503, "database_away\n")
-        assert "leasehold_up 0.0" in (await http.get("/metrics")).text
+        assert "leasework_up 0.0" in (await http.get("/metrics")).text
         assert (await http.get("/livez")).status_code == 200
     await app.close()

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from leasehold.model.masking import MASK
-from leasehold.ports import StoredSchedule
+from leasework.model.masking import MASK
+from leasework.ports import StoredSchedule
 from tests.support.wait import until_async
 from tests.web.conftest import Inside, Make
 from tests.web.test_attacks import sql
@@ -106,11 +106,11 @@ async def test_an_interval_keeps_its_anchor_and_a_default_grace_follows_the_mome
 async def test_moments_that_were_due_before_an_edit_stay_due_as_with_put(make: Make, dsn: str):
     async with site(make) as inside:
         await inside.app.schedules.put("other", "report", cron="0 7 * * *")
-        due = "update leasehold.schedule set next_at = now() - interval '1 hour' returning next_at"
+        due = "update leasework.schedule set next_at = now() - interval '1 hour' returning next_at"
         [(due_at,), _] = await sql(dsn, due)
         await inside.app.schedules.put("other", "report", cron="0 9 * * *")
         await edit(inside, cron="0 9 * * *")
-        rows = await sql(dsn, "select next_at, former from leasehold.schedule order by name")
+        rows = await sql(dsn, "select next_at, former from leasework.schedule order by name")
         for next_at, former in rows:
             [stretch] = former["stretches"]
             assert (next_at, stretch["spec"]["expression"]) == (due_at, "0 7 * * *")
@@ -151,7 +151,7 @@ async def test_a_wrong_form_is_shown_again_and_changes_nothing(make: Make, dsn: 
     async with site(make) as inside:
         await inside.app.close()
         inside.app.configure(payload_limit=500)
-        rows = await sql(dsn, "select * from leasehold.schedule")
+        rows = await sql(dsn, "select * from leasework.schedule")
         for given, why in WRONG:
             answer = await edit(inside, **given)
             page = unescape(answer.text)
@@ -159,7 +159,7 @@ async def test_a_wrong_form_is_shown_again_and_changes_nothing(make: Make, dsn: 
             for field in given.keys() & {"cron", "timezone", "every", "at"}:
                 assert f'name="{field}" value="{given[field]}"' in page, "it is shown again"
             assert f">{given.get('arguments', '')}</textarea>" in page or "arguments" not in given
-        assert await sql(dsn, "select * from leasehold.schedule") == rows
+        assert await sql(dsn, "select * from leasework.schedule") == rows
         assert await acts(inside) == []
 
 

@@ -11,14 +11,14 @@ import httpx
 import psycopg
 import pytest
 
-from leasehold.pg.sql import statement
-from leasehold.tuning import Tuning
+from leasework.pg.sql import statement
+from leasework.tuning import Tuning
 from tests.support.procs import Processes
 from tests.web.conftest import Inside, Make
 
 MANY = 10_000
 PUT = """
-insert into leasehold.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
+insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
                                 release, in_code, next_at)
 select case when n %% 2 = 0 then 'shop' else 'bank' end, 'report-' || lpad(n::text, 5, '0'),
        '{"kind": "cron", "expression": "0 7 * * *", "timezone": "UTC"}', 'At 07:00 every day', 'report',
@@ -27,9 +27,9 @@ select case when n %% 2 = 0 then 'shop' else 'bank' end, 'report-' || lpad(n::te
 from generate_series(1, %s) n
 """  # noqa: E501
 TICKS = """
-insert into leasehold.tick (app, schedule, fire_at, state)
+insert into leasework.tick (app, schedule, fire_at, state)
 select app, name, date_trunc('day', now()) - n * interval '1 day', 'missed'
-from leasehold.schedule, generate_series(1, 3) n
+from leasework.schedule, generate_series(1, 3) n
 """
 
 
@@ -37,7 +37,7 @@ async def fill(dsn: str) -> None:
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute(PUT, [MANY])
         await connection.execute(TICKS)
-        await connection.execute("analyze leasehold.schedule, leasehold.tick")
+        await connection.execute("analyze leasework.schedule, leasework.tick")
 
 
 def names(page: httpx.Response) -> list[str]:
@@ -105,7 +105,7 @@ async def test_the_calls_and_the_command_page_too(make: Make, dsn: str, procs: P
         assert await (await inside.app.operator("ann", "web")).pause("report-10000") == "shop"
 
     def listed(*options: str) -> tuple[list[str], str]:
-        command = procs.start("-m", "leasehold", "schedules", *options, env={"LEASEHOLD_DSN": dsn})
+        command = procs.start("-m", "leasework", "schedules", *options, env={"LEASEWORK_DSN": dsn})
         assert command.wait(60) == 0
         return re.findall(r"report-\d+", command.output), command.output
 
@@ -127,10 +127,10 @@ async def test_a_page_reads_no_more_schedules_than_it_shows(make: Make, dsn: str
                 "app": app, "name": None, "prefix": "", "after": "report-05000",
                 "after_app": "shop", "longest": 8192, "limit": 51,
             }  # fmt: skip
-            cursor = await connection.execute(statement("schedule/list", "leasehold"), given)
+            cursor = await connection.execute(statement("schedule/list", "leasework"), given)
             assert len(await cursor.fetchall()) == 51
             cursor = await connection.execute(
                 "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables"
-                " where relid = any (array['leasehold.schedule'::regclass, 'leasehold.tick'])"
+                " where relid = any (array['leasework.schedule'::regclass, 'leasework.tick'])"
             )
             assert all(0 < read <= 60 for (read,) in await cursor.fetchall())

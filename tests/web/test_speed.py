@@ -1,7 +1,7 @@
 """Every page with ten million finished and one million ready jobs. Long: ``make web-speed``.
 
-It is collected only with LEASEHOLD_LONG=1. LEASEHOLD_FINISHED and LEASEHOLD_READY choose smaller
-tables; LEASEHOLD_FILLED_DSN is a database that fill() has filled before.
+It is collected only with LEASEWORK_LONG=1. LEASEWORK_FINISHED and LEASEWORK_READY choose smaller
+tables; LEASEWORK_FILLED_DSN is a database that fill() has filled before.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import httpx
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.model.filter import JobFilter
-from leasehold.pg.connection.pool import Pool
-from leasehold.web import dashboard
+from leasework import App
+from leasework.model.filter import JobFilter
+from leasework.pg.connection.pool import Pool
+from leasework.web import dashboard
 
-FINISHED = int(os.environ.get("LEASEHOLD_FINISHED", "10_000_000"))
-READY = int(os.environ.get("LEASEHOLD_READY", "1_000_000"))
+FINISHED = int(os.environ.get("LEASEWORK_FINISHED", "10_000_000"))
+READY = int(os.environ.get("LEASEWORK_READY", "1_000_000"))
 PAGE_SECONDS, DATABASE_SECONDS = 0.3, 0.1
 ROUNDS = 7
 
@@ -34,7 +34,7 @@ create function pg_temp.id(at timestamptz, n bigint) returns uuid language sql i
             || lpad(to_hex(n % 4096), 3, '0') || '8' || lpad(to_hex(n), 15, '0'))::uuid $$
 """
 DONE = """
-insert into leasehold.job_done (id, finished_at, queue, task_name, priority, run_at, created_at,
+insert into leasework.job_done (id, finished_at, queue, task_name, priority, run_at, created_at,
     started_at, max_attempts, attempt, crashes, state, payload, last_error)
 select pg_temp.id(m.at, n), m.at + interval '2 s', 'queue-' || n %% 10, 'task-' || n %% 50, 0, m.at,
     m.at, m.at + interval '1 s', 5, 1, 0,
@@ -44,7 +44,7 @@ from generate_series(%(first)s::bigint, %(last)s::bigint) n,
     lateral (select now() - interval '6 days' * (1 - n::float8 / %(all)s) - interval '3 s' as at) m
 """
 WAITING = """
-insert into leasehold.job (id, queue, task_name, priority, run_at, created_at, payload, ready,
+insert into leasework.job (id, queue, task_name, priority, run_at, created_at, payload, ready,
     held_because)
 select pg_temp.id(m.at, n), 'queue-' || n %% 20, 'task-' || n %% 50, n %% 3,
     case when n %% 20 = 0 then m.at + interval '2 hours' else m.at end, m.at,
@@ -54,26 +54,26 @@ from generate_series(1, %(all)s::bigint) n,
     lateral (select now() - interval '30 min' * (1 - n::float8 / %(all)s) as at) m
 """
 NODES = """
-insert into leasehold.node (id, token, lease_seconds, app, release, host, pid, version, queues,
+insert into leasework.node (id, token, lease_seconds, app, release, host, pid, version, queues,
     tasks)
 select gen_random_uuid(), n, 1e6, 'default', 'r', 'host-' || n, n, '0', '{"queue-1": 100}',
     array['task-1'] from generate_series(1, 8) n
 """
 RUNNING = """
 with claimed as (
-    insert into leasehold.claimed_to (node, queue, level, seat)
-    select n.id, j.queue, leasehold.level(j.priority, j.fresh),
+    insert into leasework.claimed_to (node, queue, level, seat)
+    select n.id, j.queue, leasework.level(j.priority, j.fresh),
         percentile_disc(0.05) within group (order by j.seat)
-    from leasehold.job j, (select id from leasehold.node order by pid limit 1) n
+    from leasework.job j, (select id from leasework.node order by pid limit 1) n
     where j.ready group by 1, 2, 3
 )
-update leasehold.job set node = (select id from leasehold.node order by pid limit 1), attempt = 1,
+update leasework.job set node = (select id from leasework.node order by pid limit 1), attempt = 1,
     claim_token = 1, claimed_at = now()
-where id in (select id from leasehold.job where ready and queue = 'queue-1' and priority = 1
+where id in (select id from leasework.job where ready and queue = 'queue-1' and priority = 1
              order by seat limit 300)
 """
 EVENTS = """
-insert into leasehold.event (at, kind, level, worker_id, fields)
+insert into leasework.event (at, kind, level, worker_id, fields)
 select now() - interval '1 s' * n, case when n %% 9 = 0 then 'job_failed' else 'node_started' end,
     'warning', 'host:1:abcdef', jsonb_build_object('job', gen_random_uuid(), 'task', 'task-1')
 from generate_series(1, 200000) n
@@ -84,7 +84,7 @@ from generate_series(1, 200000) n
 def full(postgres: Any) -> Iterator[str]:
     from tests.support.postgres import database
 
-    if filled := os.environ.get("LEASEHOLD_FILLED_DSN"):
+    if filled := os.environ.get("LEASEWORK_FILLED_DSN"):
         yield filled
         return
     with database(postgres.dsn) as dsn:
@@ -98,7 +98,7 @@ def fill(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("set synchronous_commit = off")
         connection.execute(ID)
-        connection.execute("select leasehold.partitions(now() - interval '6 days', 6, 36500)")
+        connection.execute("select leasework.partitions(now() - interval '6 days', 6, 36500)")
         step = 500_000
         for first in range(1, FINISHED + 1, step):
             last = min(first + step - 1, FINISHED)

@@ -15,9 +15,9 @@ import httpx
 import psycopg
 import pytest
 
-from leasehold import App
-from leasehold.integrations.wsgi import MOST_BODY_BYTES, as_wsgi
-from leasehold.web import dashboard
+from leasework import App
+from leasework.integrations.wsgi import MOST_BODY_BYTES, as_wsgi
+from leasework.web import dashboard
 
 ADA = {"accept": "text/html", "x-admin": "Ada"}
 
@@ -94,7 +94,7 @@ def test_nobody_gets_in_without_the_applications_login(ops: httpx.Client) -> Non
 
 def test_a_form_acts_in_the_name_of_the_person(ops: httpx.Client, dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
-        made = connection.execute('select id from leasehold.enqueue(\'{"task": "t é"}\')')
+        made = connection.execute('select id from leasework.enqueue(\'{"task": "t é"}\')')
         [(job,)] = made.fetchall()
         assert str(job) in ops.get("/ops/jobs?q=task:%22t%20%C3%A9%22", headers=ADA).text
         page = ops.get(f"/ops/jobs/{job}", headers=ADA)
@@ -104,7 +104,7 @@ def test_a_form_acts_in_the_name_of_the_person(ops: httpx.Client, dsn: str) -> N
         address = f"/ops/jobs/{job}/act"
         assert ops.post(address, data=form, headers=ADA | {"x-admin": "Eve"}).status_code == 403
         assert ops.post(address, data=form, headers=ADA).headers["location"] == f"/ops/jobs/{job}"
-        query = "select fields ->> 'who', fields ->> 'act' from leasehold.events"
+        query = "select fields ->> 'who', fields ->> 'act' from leasework.events"
         assert connection.execute(query).fetchall() == [("Ada", "cancel")]
 
 

@@ -13,7 +13,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.sessions",
     "django.contrib.staticfiles",
-    "leasehold.integrations.django",
+    "leasework.integrations.django",
     "shop",
 ]
 
@@ -25,7 +25,7 @@ DATABASES = {
     }
 }
 
-LEASEHOLD = {"RECOVER_WITHIN": float(os.environ.get("LEASEHOLD_RECOVER_WITHIN", 15))}
+LEASEWORK = {"RECOVER_WITHIN": float(os.environ.get("LEASEWORK_RECOVER_WITHIN", 15))}
 
 STATIC_URL = "static/"
 MIDDLEWARE = [

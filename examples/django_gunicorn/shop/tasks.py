@@ -1,11 +1,11 @@
-"""The tasks of the shop. leasehold finds them here, because the module is named ``tasks``."""
+"""The tasks of the shop. leasework finds them here, because the module is named ``tasks``."""
 
 import os
 
 from django.utils import timezone
 
-from leasehold import SyncContext
-from leasehold.integrations.django import app
+from leasework import SyncContext
+from leasework.integrations.django import app
 from shop.models import Order, Report
 
 

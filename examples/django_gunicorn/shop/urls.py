@@ -7,5 +7,5 @@ urlpatterns = [
     path("", views.latest),
     path("orders/", views.order),
     path("admin/", admin.site.urls),
-    path("leasehold/", include("leasehold.integrations.django.urls")),
+    path("leasework/", include("leasework.integrations.django.urls")),
 ]

@@ -3,7 +3,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from leasehold.integrations.django import app
+from leasework.integrations.django import app
 from shop.models import Order, Report
 from shop.tasks import send_receipt
 

@@ -6,13 +6,13 @@ import os
 
 from flask import Flask
 
-from leasehold.integrations.flask import Leasehold
+from leasework.integrations.flask import Leasework
 from tests.e2e.apps.web import app, work
 
 web = Flask(__name__)
-leasehold = Leasehold(web, app)
+leasework = Leasework(web, app)
 GUNICORN = """
-from leasehold.integrations.gunicorn import child_exit, node, pre_fork
+from leasework.integrations.gunicorn import child_exit, node, pre_fork
 
 worker_class = "gthread"
 threads = 2

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 
 def note(what: str, key: object = "", attempt: int = 0) -> None:
     """Append one entry to the file that ``JOURNAL`` names."""
-    release = os.environ.get("LEASEHOLD_RELEASE") or "-"
+    release = os.environ.get("LEASEWORK_RELEASE") or "-"
     line = f"{what} {key or '-'} {attempt} {os.getpid()} {release} {time.time():.6f}\n"
     file = os.open(os.environ["JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:

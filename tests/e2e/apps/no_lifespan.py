@@ -7,7 +7,7 @@ from typing import Any
 from tests.e2e.apps.web import app as app
 
 GUNICORN = """
-from leasehold.integrations.gunicorn import child_exit, node, pre_fork
+from leasework.integrations.gunicorn import child_exit, node, pre_fork
 
 worker_class = "uvicorn_worker.UvicornWorker"
 post_worker_init, worker_exit = node("tests.e2e.apps.no_lifespan:app")

@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Any
 
-from leasehold import App, Context
+from leasework import App, Context
 
 RELEASE, NAME = os.environ["RELEASE"], os.environ["NAME"]
 JOBS_PER_SECOND = 50

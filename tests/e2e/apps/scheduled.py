@@ -1,6 +1,6 @@
 """An application with an APScheduler of its own, of which each worker has one.
 
-``MODE``: ``gate`` (the leader's runs), ``adopt`` (each run is a job of leasehold), or ``both``,
+``MODE``: ``gate`` (the leader's runs), ``adopt`` (each run is a job of leasework), or ``both``,
 with a scheduler each.
 ``WITHOUT_CHECK``: take the question before each run out."""
 
@@ -14,8 +14,8 @@ from typing import Any
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from fastapi import FastAPI
 
-from leasehold import App
-from leasehold.integrations import apscheduler as integration
+from leasework import App
+from leasework.integrations import apscheduler as integration
 from tests.e2e.apps.journal import note
 
 app = App()

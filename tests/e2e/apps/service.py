@@ -15,13 +15,13 @@ import httpx
 import psycopg
 from psycopg.types.json import Jsonb
 
-from leasehold.config import Settings, Timings
-from leasehold.pg.schema import migrate
+from leasework.config import Settings, Timings
+from leasework.pg.schema import migrate
 from tests.e2e.apps.journal import Entry, entries
 from tests.support.procs import Process, Processes
 from tests.support.wait import NeverHappened, until
 
-HOOKS = "from leasehold.integrations.gunicorn import child_exit, pre_fork\n"
+HOOKS = "from leasework.integrations.gunicorn import child_exit, pre_fork\n"
 WEB = "tests.e2e.apps.web:asgi"
 START_SECONDS = 40.0
 
@@ -29,7 +29,7 @@ OTHER_CONNECTIONS = (
     "from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
 )
 
-POOLED = bool(os.environ.get("LEASEHOLD_TEST_POOLER"))
+POOLED = bool(os.environ.get("LEASEWORK_TEST_POOLER"))
 TIMINGS = Timings.derive(9)
 AT_ONCE = TIMINGS.lease - TIMINGS.renew
 """Others act on a certificate or a resignation before a lease can end. Without another load it
@@ -43,7 +43,7 @@ def measured(what: str, seconds: float, limit: float) -> None:
 
 
 class Database:
-    """A database with leasehold's schema, as an onlooker sees it."""
+    """A database with leasework's schema, as an onlooker sees it."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -59,7 +59,7 @@ class Database:
     def leader(self, name: str = "default") -> int | None:
         """The pid of the process that leads, None while nobody does."""
         found = self.rows(
-            "select n.pid from leasehold.leader l join leasehold.node n on n.id = l.node "
+            "select n.pid from leasework.leader l join leasework.node n on n.id = l.node "
             "where l.name = %s",
             name,
         )
@@ -67,7 +67,7 @@ class Database:
 
     def nodes(self, name: str = "default") -> list[int]:
         """The pids of an application's nodes."""
-        return [pid for (pid,) in self.rows("select pid from leasehold.node where app = %s", name)]
+        return [pid for (pid,) in self.rows("select pid from leasework.node where app = %s", name)]
 
     def wait_for_nodes(self, count: int, name: str = "default") -> int:
         """Until so many have joined and one of them leads; its pid."""
@@ -82,7 +82,7 @@ class Database:
 
         def acquired() -> list[tuple[Any, ...]]:
             return self.rows(
-                "select extract(epoch from min(acquired_at))::float8 from leasehold.term "
+                "select extract(epoch from min(acquired_at))::float8 from leasework.term "
                 "where name = %s and acquired_at > to_timestamp(%s) having count(*) > 0",
                 name,
                 after,
@@ -93,12 +93,12 @@ class Database:
     def enqueue(self, task: str, count: int = 1, queue: str = "work", **payload: Any) -> list[str]:
         """The ids of new jobs, through the entry point for SQL."""
         job = {"task": task, "queue": queue, "payload": payload}
-        made = self.rows("select (leasehold.enqueue(%s)).id", Jsonb([job] * count))
+        made = self.rows("select (leasework.enqueue(%s)).id", Jsonb([job] * count))
         return [str(job_id) for (job_id,) in made]
 
     def finished(self, jobs: list[str]) -> bool:
         """Has each of them completed?"""
-        found = self.rows("select state from leasehold.jobs where id = any(%s::uuid[])", jobs)
+        found = self.rows("select state from leasework.jobs where id = any(%s::uuid[])", jobs)
         return [state for (state,) in found] == ["completed"] * len(jobs)
 
     def connections(self) -> int:
@@ -111,7 +111,7 @@ class Database:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The fields of the events of one kind."""
-        found = self.rows("select fields from leasehold.events where kind = %s order by id", kind)
+        found = self.rows("select fields from leasework.events where kind = %s order by id", kind)
         return [fields for (fields,) in found]
 
 
@@ -134,10 +134,10 @@ class Service:
         self._label = f"{name}-{release}" if release else name
         self.socket = procs.folder / f"{self._label}.sock"
         self._env = {
-            "LEASEHOLD_DSN": dsn,
-            "LEASEHOLD_NAME": name,
-            "LEASEHOLD_RELEASE": release,
-            "LEASEHOLD_RECOVER_WITHIN": "9",
+            "LEASEWORK_DSN": dsn,
+            "LEASEWORK_NAME": name,
+            "LEASEWORK_RELEASE": release,
+            "LEASEWORK_RECOVER_WITHIN": "9",
             "JOURNAL": str(self.journal),
             **env,
         }
@@ -159,7 +159,7 @@ class Service:
 
     def worker(self, *options: str) -> Service:
         """The same application without a web server."""
-        return self._start(["-m", "leasehold", "worker", WEB.replace("asgi", "app"), *options])
+        return self._start(["-m", "leasework", "worker", WEB.replace("asgi", "app"), *options])
 
     def _start(self, command: list[str]) -> Service:
         self.process = self._procs.run([sys.executable, *command], name=self._label, env=self._env)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from leasehold import App, Context
-from leasehold.config import Polling
+from leasework import App, Context
+from leasework.config import Polling
 
 TEXT = os.environ.get("TEXT", "")
 

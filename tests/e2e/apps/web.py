@@ -1,5 +1,5 @@
 """A web application with a schedule of one second. Everything else comes from the environment:
-LEASEHOLD_DSN, _NAME, _RELEASE, _RECOVER_WITHIN; what the tests vary is read below."""
+LEASEWORK_DSN, _NAME, _RELEASE, _RECOVER_WITHIN; what the tests vary is read below."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
-from leasehold import App, Context
+from leasework import App, Context
 from tests.e2e.apps.journal import note
 
 app = App()

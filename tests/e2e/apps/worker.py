@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 
-from leasehold import App, Context
+from leasework import App, Context
 from tests.e2e.apps.journal import note
 
 app = App()

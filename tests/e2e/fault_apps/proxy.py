@@ -6,7 +6,7 @@ import asyncio
 import threading
 from types import TracebackType
 
-from leasehold_lab.chaos.proxy import FaultProxy, Loss
+from leasework_lab.chaos.proxy import FaultProxy, Loss
 
 __all__ = ["Loss", "Proxy"]
 

@@ -22,8 +22,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasehold.config import Settings, Timings
-from leasehold.pg.schema import migrate
+from leasework.config import Settings, Timings
+from leasework.pg.schema import migrate
 from tests.support import postgres as servers
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import BUSY_SECONDS, until
@@ -79,8 +79,8 @@ class Scene:
     def worker(self, name: str, *, dsn: str = "", wait: bool = True, **env: object) -> Process:
         """One worker; ``env`` as in worker.py."""
         settings = {
-            "LEASEHOLD_DSN": dsn or self.dsn,
-            "LEASEHOLD_RECOVER_WITHIN": str(RECOVER_WITHIN),
+            "LEASEWORK_DSN": dsn or self.dsn,
+            "LEASEWORK_RECOVER_WITHIN": str(RECOVER_WITHIN),
             "HISTORY": str(self.folder / "history"),
             "LOOP": self.loop,
             **{key.upper(): str(value) for key, value in env.items()},
@@ -93,7 +93,7 @@ class Scene:
     def leader(self) -> int | None:
         """The pid of the process that leads, by the row."""
         found = self.sql(
-            "select n.pid from leasehold.leader l join leasehold.node n on n.id = l.node"
+            "select n.pid from leasework.leader l join leasework.node n on n.id = l.node"
         )
         return found[0][0] if found else None
 
@@ -108,7 +108,7 @@ class Scene:
     def node_ids(self, process: Process) -> list[str]:
         """The identities that the process has a row of, now."""
         return [str(i) for (i,) in self.sql(
-            "select id from leasehold.node where pid = %s", process.pid)]  # fmt: skip
+            "select id from leasework.node where pid = %s", process.pid)]  # fmt: skip
 
     # -- the database ----------------------------------------------------------------------------
     def sql(self, text: str, *params: Any) -> list[Any]:
@@ -137,13 +137,13 @@ class Scene:
     def enqueue(self, task: str, count: int = 1, *, options: Line | None = None, **payload: Any):
         """``count`` jobs; their ids."""
         job = {"task": task, "payload": payload, **(options or {})}
-        rows = self.sql("select id from leasehold.enqueue(%s::jsonb)", json.dumps([job] * count))
+        rows = self.sql("select id from leasework.enqueue(%s::jsonb)", json.dumps([job] * count))
         return [str(job_id) for (job_id,) in rows]
 
     def states(self, jobs: list[str]) -> dict[str, int]:
         rows = self.sql(
             "select coalesce(j.state, 'lost'), count(*) from unnest(%s::uuid[]) as a (id)"
-            " left join leasehold.jobs j using (id) group by 1",
+            " left join leasework.jobs j using (id) group by 1",
             jobs,
         )
         return dict(rows)
@@ -160,7 +160,7 @@ class Scene:
     def events(self, kind: str) -> list[Line]:
         """The fields of the events of a kind, oldest first, with the worker's pid."""
         rows = self.sql(
-            "select fields, worker_id from leasehold.events where kind = %s order by id", kind
+            "select fields, worker_id from leasework.events where kind = %s order by id", kind
         )
         return [{**fields, "pid": int(worker.split(":")[1])} for fields, worker in rows]
 
@@ -214,13 +214,13 @@ class Scene:
     def check_ticks(self) -> int:
         """Each second between the first and the last tick was fired once, and ran; how many."""
         [(moments, jobs)] = self.sql(
-            "select array(select extract(epoch from fire_at)::int from leasehold.tick"
+            "select array(select extract(epoch from fire_at)::int from leasework.tick"
             " where state = 'fired' order by 1),"
-            " (select count(*) from leasehold.jobs where schedule is not null)"
+            " (select count(*) from leasework.jobs where schedule is not null)"
         )
         assert moments, "no tick was fired"
         assert moments == list(range(moments[0], moments[-1] + 1)), "a tick is missing"
-        assert not self.sql("select 1 from leasehold.tick where state <> 'fired'")
+        assert not self.sql("select 1 from leasework.tick where state <> 'fired'")
         assert jobs == len(moments), "a tick is more than one job"
         return len(moments)
 

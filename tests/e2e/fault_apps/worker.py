@@ -16,7 +16,7 @@ import signal
 import time
 from typing import Any
 
-from leasehold import App, Backoff, Context, errors
+from leasework import App, Backoff, Context, errors
 
 app = App()
 

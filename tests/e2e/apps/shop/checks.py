@@ -16,11 +16,11 @@ from django.db import connection, transaction
 from django.test import Client, TestCase, TransactionTestCase, override_settings
 from psycopg.conninfo import make_conninfo
 
-from leasehold import App
-from leasehold.errors import BadSchedule, ConfigError, WrongConnection
-from leasehold.integrations.django import app, base, views
-from leasehold.integrations.django.models import Job, Schedule
-from leasehold.testing import (
+from leasework import App
+from leasework.errors import BadSchedule, ConfigError, WrongConnection
+from leasework.integrations.django import app, base, views
+from leasework.integrations.django.models import Job, Schedule
+from leasework.testing import (
     assert_enqueued,
     drain,
     eager,
@@ -28,7 +28,7 @@ from leasehold.testing import (
     sync,
     sync_context,
 )
-from leasehold.testing.databases import connected_to
+from leasework.testing.databases import connected_to
 from tests.e2e.apps.shop.tasks import add_user, late, read_users
 from tests.support.wait import until
 
@@ -71,9 +71,9 @@ class Transactions(TestCase):
     def test_schedules_and_deadlines_go_with_the_block_that_is_rolled_back(self):
         def stored():
             with connection.cursor() as cursor:
-                cursor.execute("select name, paused from leasehold.schedule order by name")
+                cursor.execute("select name, paused from leasework.schedule order by name")
                 schedules = cursor.fetchall()
-                cursor.execute("select name, state from leasehold.deadline order by name")
+                cursor.execute("select name, state from leasework.deadline order by name")
                 return schedules, cursor.fetchall()
 
         schedules, before = app.sync.schedules, ([("kept", False)], [("books", "armed")])
@@ -119,9 +119,9 @@ class Transactions(TestCase):
             self.assertIsNone(thread.submit(run_in_a_thread_with_an_old_connection).result())
 
     def test_the_migrations_agree_with_the_models(self):
-        call_command("makemigrations", "leasehold", check=True, dry_run=True, verbosity=0)
+        call_command("makemigrations", "leasework", check=True, dry_run=True, verbosity=0)
 
-    def test_the_fixture_leasehold_app_cannot_take_the_app_away_from_django(self):
+    def test_the_fixture_leasework_app_cannot_take_the_app_away_from_django(self):
         with self.assertRaisesRegex(ConfigError, "Django's test runner"):
             connected_to(app, "postgresql:///other").__enter__()
         self.assertEqual(app.database, "default")
@@ -148,7 +148,7 @@ class Committed(TransactionTestCase):
         self.assertTrue(app.sync.enqueue(unique).created)
 
     def no_other_connection_is_open(self):
-        """Of Django: leasehold's own connections have a name."""
+        """Of Django: leasework's own connections have a name."""
         others = """select pid from pg_stat_activity where datname = current_database()
                     and application_name = '' and pid <> pg_backend_pid()"""
 
@@ -234,7 +234,7 @@ class Committed(TransactionTestCase):
                 self.assertEqual(app.sync.jobs(), [])
             app.sync.close()
 
-    def test_leaseholds_own_connections_assume_the_role_too(self):
+    def test_leaseworks_own_connections_assume_the_role_too(self):
         role = f"owner {os.getpid()}"
         with connection.cursor() as cursor:
             cursor.execute(f'create role "{role}"')
@@ -261,7 +261,7 @@ class Dashboard(TransactionTestCase):
 
     def tearDown(self):
         with connection.cursor() as cursor:
-            cursor.execute("delete from leasehold.job")
+            cursor.execute("delete from leasework.job")
         app.sync.close()
 
     def client_of(self, **fields):
@@ -309,7 +309,7 @@ class Dashboard(TransactionTestCase):
         page = client.get(self.page)
         self.assertContains(page, str(self.job.id))
         self.assertEqual(page["x-frame-options"], "DENY")
-        self.assertIn("leasehold_session", page.cookies)
+        self.assertIn("leasework_session", page.cookies)
         links = set(re.findall(r'(?:href|src|action|data-live)="([^"]+)"', page.content.decode()))
         self.assertTrue(links and all(link.startswith(("/ops/jobs/", "#")) for link in links))
         for link in links:
@@ -341,7 +341,7 @@ class Dashboard(TransactionTestCase):
         self.assertEqual(app.sync.get(self.job.id).state, "cancelled")
         with connection.cursor() as cursor:
             cursor.execute(
-                "select fields ->> 'who' from leasehold.events where kind = 'person_acted'"
+                "select fields ->> 'who' from leasework.events where kind = 'person_acted'"
             )
             self.assertIn((user.username,), cursor.fetchall())
 
@@ -359,8 +359,8 @@ class Dashboard(TransactionTestCase):
         client, _ = self.client_of(is_staff=True)
         index = client.get("/admin/")
         for entry, model in ("job", Job), ("schedule", Schedule):
-            self.assertContains(index, f"/admin/leasehold/{entry}/")
-            page = client.get(f"/admin/leasehold/{entry}/")
+            self.assertContains(index, f"/admin/leasework/{entry}/")
+            page = client.get(f"/admin/leasework/{entry}/")
             self.assertRedirects(page, f"/ops/jobs/{entry}s", fetch_redirect_response=False)
-            self.assertEqual(client.get(f"/admin/leasehold/{entry}/add/").status_code, 403)
+            self.assertEqual(client.get(f"/admin/leasework/{entry}/add/").status_code, 403)
             self.assertIn(model, site._registry)

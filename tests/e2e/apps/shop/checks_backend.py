@@ -1,6 +1,6 @@
 """Run by Django's own test runner, where Django has django.tasks.
 
-They ask of LeaseholdBackend what Django's tests (tests/tasks in its source) ask of a backend.
+They ask of LeaseworkBackend what Django's tests (tests/tasks in its source) ask of a backend.
 """
 
 import asyncio
@@ -16,21 +16,21 @@ from django.tasks.signals import task_enqueued, task_finished, task_started
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.utils import timezone
 
-from leasehold.errors import ConfigError
-from leasehold.integrations.django import app
-from leasehold.integrations.django.backend import LeaseholdBackend
-from leasehold.integrations.django.models import Job
-from leasehold.testing import drain
+from leasework.errors import ConfigError
+from leasework.integrations.django import app
+from leasework.integrations.django.backend import LeaseworkBackend
+from leasework.integrations.django.models import Job
+from leasework.testing import drain
 from tests.e2e.apps.shop import django_tasks as tasks
 
-BACKEND = "leasehold.integrations.django.backend.LeaseholdBackend"
+BACKEND = "leasework.integrations.django.backend.LeaseworkBackend"
 SYNC_AND_ASYNC = (tasks.add, tasks.add_async)
 
 
 class Definitions(SimpleTestCase):
     def test_the_backend_says_what_it_can(self):
         backend = task_backends["default"]
-        self.assertIsInstance(backend, LeaseholdBackend)
+        self.assertIsInstance(backend, LeaseworkBackend)
         self.assertEqual(default_task_backend, backend)
         self.assertTrue(backend.supports_defer and backend.supports_async_task)
         self.assertTrue(backend.supports_get_result and backend.supports_priority)
@@ -84,7 +84,7 @@ class Definitions(SimpleTestCase):
         without = ["django.contrib.auth", "django.contrib.contenttypes"]
         with override_settings(INSTALLED_APPS=without):
             [found] = task_backends["default"].check()
-        self.assertEqual(found.id, "leasehold.E001")
+        self.assertEqual(found.id, "leasework.E001")
 
 
 class Enqueues(TestCase):
@@ -167,7 +167,7 @@ class Enqueues(TestCase):
         task_enqueued.connect(hear)
         with self.assertLogs("django.tasks", level="DEBUG") as logs:
             result = tasks.add.enqueue(1)
-        self.assertEqual(heard, [(LeaseholdBackend, result.id)])
+        self.assertEqual(heard, [(LeaseworkBackend, result.id)])
         self.assertIn(result.id, logs.output[0])
 
 
@@ -178,7 +178,7 @@ def imported_late():
 class Runs(TransactionTestCase):
     def tearDown(self):
         with connection.cursor() as cursor:
-            cursor.execute("delete from leasehold.job")
+            cursor.execute("delete from leasework.job")
         app.sync.close()
 
     def run_all(self):
@@ -299,7 +299,7 @@ class Runs(TransactionTestCase):
             self.assertIn("Unsupported", result.errors[0].traceback)
 
     def test_no_worker_ends_a_job_before_its_result_is_read(self):
-        class WithAWorker(LeaseholdBackend):
+        class WithAWorker(LeaseworkBackend):
             def get_result(self, result_id):
                 app.sync.call(drain(app))  # another connection: it sees only what is committed
                 return super().get_result(result_id)

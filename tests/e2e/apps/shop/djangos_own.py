@@ -1,4 +1,4 @@
-"""Django's own tests of task backends, on LeaseholdBackend. Run by tests.django_own.
+"""Django's own tests of task backends, on LeaseworkBackend. Run by tests.django_own.
 
 ``tasks`` is the package tests/tasks of Django's source.
 """
@@ -10,12 +10,12 @@ from django.db import connection
 from django.test import TestCase, TransactionTestCase, override_settings
 from tasks import test_immediate_backend, test_tasks
 
-from leasehold.integrations.django import app
-from leasehold.integrations.django.backend import LeaseholdBackend
-from leasehold.testing import drain
+from leasework.integrations.django import app
+from leasework.integrations.django.backend import LeaseworkBackend
+from leasework.testing import drain
 
 
-class Remembers(LeaseholdBackend):
+class Remembers(LeaseworkBackend):
     """With what Django's tests use of its DummyBackend."""
 
     def __init__(self, alias, params):
@@ -31,7 +31,7 @@ class Remembers(LeaseholdBackend):
         self.results.clear()
 
 
-class RunsAtOnce(LeaseholdBackend):
+class RunsAtOnce(LeaseworkBackend):
     """Runs the job before ``enqueue`` returns, as Django's ImmediateBackend does."""
 
     def enqueue(self, task, args, kwargs):
@@ -80,4 +80,4 @@ class Runs(test_immediate_backend.ImmediateBackendTestCase, TransactionTestCase)
 
     def tearDown(self):
         with connection.cursor() as cursor:
-            cursor.execute("delete from leasehold.job")
+            cursor.execute("delete from leasework.job")

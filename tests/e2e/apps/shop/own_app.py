@@ -2,7 +2,7 @@
 
 from django.contrib.auth.models import User  # noqa: F401
 
-from leasehold.integrations.django import DjangoApp
+from leasework.integrations.django import DjangoApp
 
 
 class Backwards:

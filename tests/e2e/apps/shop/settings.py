@@ -12,7 +12,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
-    "leasehold.integrations.django",
+    "leasework.integrations.django",
     "tests.e2e.apps.shop",
 ]
 MIDDLEWARE = [
@@ -42,21 +42,21 @@ DATABASES = {
         "CONN_MAX_AGE": None if os.environ.get("SHOP_KEEPS_CONNECTIONS") else 0,
     }
 }
-LEASEHOLD = json.loads(os.environ.get("SHOP_LEASEHOLD", '{"RECOVER_WITHIN": 9}'))
+LEASEWORK = json.loads(os.environ.get("SHOP_LEASEWORK", '{"RECOVER_WITHIN": 9}'))
 HAS_TASKS = importlib.util.find_spec("django.tasks") is not None
 TASKS = {
     "default": {
-        "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
+        "BACKEND": "leasework.integrations.django.backend.LeaseworkBackend",
         "QUEUES": ["default", "mail", "bulk"],
         "OPTIONS": {"max_attempts": int(os.environ.get("SHOP_ATTEMPTS", 2))},
     },
     "free": {
-        "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
+        "BACKEND": "leasework.integrations.django.backend.LeaseworkBackend",
         "QUEUES": [],
         "OPTIONS": {"max_attempts": 7},
     },
     "unused by any task": {
-        "BACKEND": "leasehold.integrations.django.backend.LeaseholdBackend",
+        "BACKEND": "leasework.integrations.django.backend.LeaseworkBackend",
         "QUEUES": ["later"],
     },
 }

@@ -3,8 +3,8 @@
 from django.conf import settings
 from django.contrib.auth import get_user_model
 
-from leasehold import SyncContext
-from leasehold.integrations.django import app
+from leasework import SyncContext
+from leasework.integrations.django import app
 from tests.e2e.apps.journal import note
 
 if settings.HAS_TASKS:

@@ -3,5 +3,5 @@ from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    path("ops/jobs/", include("leasehold.integrations.django.urls")),
+    path("ops/jobs/", include("leasework.integrations.django.urls")),
 ]

@@ -1,1 +1,0 @@
-"""``leasehold bench``: measures leasehold on this machine and this database."""

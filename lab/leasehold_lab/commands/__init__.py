@@ -1,1 +1,0 @@
-"""The laboratory's commands, which leasehold finds by their entry points."""

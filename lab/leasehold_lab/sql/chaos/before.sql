@@ -1,4 +1,0 @@
--- How many duties each earlier term has committed so far.
--- locks: none
--- index: a scan of chaos_duty
-select term, count(*) from leasehold.chaos_duty where term < %(term)s group by term

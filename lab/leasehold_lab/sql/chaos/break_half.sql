@@ -1,6 +1,0 @@
--- Break about half of leasehold's connections to this database.
--- locks: none
--- index: none
-select count(pg_terminate_backend(pid)) from pg_stat_activity
-where datname = current_database() and pid <> pg_backend_pid() and application_name like 'leasehold %%'
-  and (pid %% 2 = %(which)s)

@@ -1,4 +1,0 @@
--- What a handler does in the transaction that completes its job.
--- locks: none
--- index: none
-insert into leasehold.chaos_effect (ref, job, token) values (%(ref)s, %(job)s, %(token)s)

@@ -1,4 +1,0 @@
--- The final read: every job's deadlines, with their verdicts and the callbacks' jobs.
--- locks: none
--- index: a scan of deadline
-select job_id, state, callback_job from leasehold.deadlines where job_id is not null

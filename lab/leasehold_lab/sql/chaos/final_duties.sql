@@ -1,4 +1,0 @@
--- The final read: the duties that committed.
--- locks: none
--- index: a scan of chaos_duty
-select duty, term from leasehold.chaos_duty

@@ -1,4 +1,0 @@
--- The final read: every term that was acquired.
--- locks: none
--- index: term_pkey
-select name, token, worker_id from leasehold.term order by name, token

@@ -1,0 +1,1 @@
+"""``leasework bench``: measures leasework on this machine and this database."""

@@ -1,0 +1,37 @@
+"""The Store in memory, on which the simulation runs.
+
+``tests/contract`` runs one suite on this and on PgStore, which shows how far the simulation can be
+trusted. Several stores on one :class:`SimDatabase` stand for several processes' sessions.
+"""
+
+from __future__ import annotations
+
+from leasework.ports import Store
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store_claims import SimAdvisoryClaims
+from leasework_lab.sim.store_deadlines import SimDeadlines
+from leasework_lab.sim.store_jobs import SimJobs
+from leasework_lab.sim.store_nodes import SimNodes
+from leasework_lab.sim.store_operator import SimOperators
+from leasework_lab.sim.store_schedules import SimSchedules
+
+
+class SimStore(
+    SimNodes,
+    SimJobs,
+    SimSchedules,
+    SimDeadlines,
+    SimOperators,
+    SimAdvisoryClaims,
+    Store,
+):
+    """All operations on one simulated database."""
+
+    def __init__(self, db: SimDatabase) -> None:
+        self.db = db
+
+    def shut(self) -> None:
+        """Nothing waits here."""
+
+    async def close(self) -> None:
+        """Nothing to close."""

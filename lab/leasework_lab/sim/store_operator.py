@@ -1,0 +1,202 @@
+"""Store operations with which people act, and housekeeping, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from leasework.errors import Conflict
+from leasework.model.history import class_of
+from leasework.ports import EventView, Now, OperatorStore
+from leasework_lab.sim.enqueue import LATE
+from leasework_lab.sim.rows import DoneRow, SimDatabase, StackRow, TickRow
+from leasework_lab.sim.store_control import ControlOperations
+from leasework_lab.sim.store_schedules import insert_scheduled
+
+_FAILED = ("retryable", "crashed", "requeued", "discarded")
+_MINUTE = timedelta(minutes=1)
+_NAME_KEPT = timedelta(days=30)
+K = TypeVar("K")
+Key = tuple[datetime, str, str]
+
+
+class SimOperators(ControlOperations, OperatorStore):
+    db: SimDatabase
+
+    async def discard_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.discard(job, reason, now))
+
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.cancel(job, reason, now))
+
+    async def retry_many(
+        self, jobs: Sequence[UUID], now: Now, state: str | None = None
+    ) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self._retry(job, now, state))
+
+    async def _each(
+        self, jobs: Sequence[UUID], act: Callable[[UUID], Awaitable[str | None]]
+    ) -> dict[UUID, str]:
+        found = {}
+        for job in jobs:
+            try:
+                found[job] = await act(job)
+            except Conflict:
+                found[job] = "locked"
+        return {job: where for job, where in found.items() if where}
+
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        row = self.db.jobs.get(job)
+        if row is None or row.node is None or row.claim_token is None:
+            return False
+        self.db.stacks[job] = StackRow(request, row.node, row.claim_token, self.db.at(now))
+        self.db.signals[row.node, request, "stack"] = row.claim_token
+        self.db.notify(f"c:{row.node}")
+        return True
+
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        for row in self.db.stacks.values():
+            if (row.request, row.node) == (request, node):
+                row.answered_at, row.says = self.db.at(now), says
+                return True
+        return False
+
+    async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
+        db, row = self.db, self.db.schedules.get((app, name))
+        if row is None:
+            return False
+        moment = db.at(now)
+        if job not in db.jobs:
+            made = insert_scheduled(db, row, job, moment)
+            db.wake([made.queue])
+            at = moment.replace(microsecond=moment.microsecond // 1000 * 1000 + 1)
+            db.ticks.setdefault((app, name, at), TickRow(None, "manual", job, None, moment))
+        return True
+
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        names, moment = self.db.lock_names, self.db.at(now)
+        noted, _ = names.get((kind, key), (name, moment))
+        for other, (_, used_at) in list(names.items()):
+            if moment - used_at > _NAME_KEPT and other != (kind, key):
+                del names[other]
+        names[kind, key] = (noted, moment)
+        return noted
+
+    async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None:
+        moment = self.db.at(now)
+        self.db.tallies += len({event["kind"] for event in events})
+        for event in events:
+            self.db.last_event += 1
+            self.db.events.append(
+                EventView(
+                    id=self.db.last_event,
+                    at=moment - timedelta(seconds=event["age"]),
+                    kind=event["kind"],
+                    level=event["level"],
+                    worker_id=event["worker_id"],
+                    fields=event["fields"],
+                )
+            )
+
+    async def prune_days(self, keep_days: int, now: Now) -> int:
+        """Counts each day of finished jobs as one, like a partition."""
+        db = self.db
+        first_day = _day(db.at(now)) - timedelta(days=keep_days)
+        old_days = {day for d in db.done.values() if (day := _day(d.finished_at)) < first_day}
+        db.done = {job: d for job, d in db.done.items() if _day(d.finished_at) not in old_days}
+        return len(old_days)
+
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        db = self.db
+        moment = db.at(now)
+
+        def before(label: str) -> datetime:
+            return moment - timedelta(days=days[label])
+
+        events = [event for event in db.events if event.at < before("events")][:limit]
+        gone = [event.id for event in events]
+        db.events = [event for event in db.events if event.id not in gone]
+        decided = {k: t.decided_at for k, t in db.ticks.items() if t.decided_at < before("ticks")}
+        ticks = sorted(decided, key=lambda key: decided[key])[:limit]
+        if ticks:
+            last = decided[ticks[-1]]
+            db.ledger_begin = max(last, db.ledger_begin or last)
+        tries = [key for key, a in db.attempts.items() if a.ended_at < before("attempts")][:limit]
+        deaths = [n for n, d in db.deaths.items() if d.settled and d.died_at < before("events")]
+        held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
+        minutes = [key for key in db.history if key[0] < before("history")]
+        signals = [key for key in db.signals if key[0] not in db.nodes]
+        db.repeated |= {job: moment for job in db.repeated if job in db.jobs}  # still needed
+        repeated = [job for job, at in db.repeated.items() if abs(at - moment) > LATE]
+        looks = [j for j, s in db.stacks.items() if s.asked_at < moment - timedelta(hours=1)]
+        removed = (
+            _remove(db.ticks, ticks),
+            _remove(db.attempts, tries),
+            _remove(db.deaths, deaths[:limit]),
+            _remove(db.keys, held[:limit]),
+            _remove(db.history, minutes[:limit]),
+            _remove(db.signals, signals),
+            _remove(db.stacks, looks[:limit]),
+            _remove(db.repeated, repeated[:limit]),
+        )
+        return len(gone) + sum(removed)
+
+    async def roll_up(self, since: datetime | None, now: Now) -> datetime:
+        db = self.db
+        moment = db.at(now)
+        newest = max((key[0] for key in db.history), default=None)
+        start = since or newest or moment - timedelta(hours=1)
+        low = max(_minute(start - _MINUTE), _minute(moment) - timedelta(days=1))
+        high = min(_minute(moment - timedelta(seconds=10)), low + 6 * _MINUTE)
+        if since and high <= since:
+            return max(high, low)
+        counted: dict[Key, dict[str, Any]] = {}
+        for done in db.done.values():
+            if low <= done.finished_at < high:
+                key = (_minute(done.finished_at), done.job.queue, done.job.task)
+                _count(counted.setdefault(key, _nothing()), done)
+        for (job, _), tried in db.attempts.items():
+            of = db.jobs.get(job) or (db.done[job].job if job in db.done else None)
+            if of and low <= tried.ended_at < high and tried.outcome in _FAILED:
+                key = (_minute(tried.ended_at), of.queue, of.task)
+                counted.setdefault(key, _nothing())["failed"] += 1
+        db.history.update(counted)
+        return max(high, low)
+
+    async def fold_counts(self, limit: int) -> int:
+        """Only the tallies of events are kept here: one per batch and kind."""
+        folded = min(self.db.tallies, limit)
+        self.db.tallies -= folded
+        return folded
+
+
+def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:
+    for key in keys:
+        del table[key]
+    return len(keys)
+
+
+def _day(moment: datetime) -> date:
+    return moment.astimezone(UTC).date()
+
+
+def _minute(moment: datetime) -> datetime:
+    return moment.replace(second=0, microsecond=0)
+
+
+def _nothing() -> dict[str, Any]:
+    states = ("completed", "cancelled", "discarded", "quarantined", "failed")
+    return {**dict.fromkeys(states, 0), "wait": {}, "run": {}}
+
+
+def _count(row: dict[str, Any], done: DoneRow) -> None:
+    row[done.state] += 1
+    if done.started_at is None:
+        return
+    waited = max((done.started_at - done.job.run_at).total_seconds(), 0.0)
+    ran = (done.finished_at - done.started_at).total_seconds()
+    for name, seconds in (("wait", waited), ("run", ran)):
+        number = str(class_of(seconds))
+        row[name][number] = row[name].get(number, 0) + 1

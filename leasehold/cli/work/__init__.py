@@ -1,1 +1,0 @@
-"""``leasehold worker``: the process that runs jobs, and its supervisor."""

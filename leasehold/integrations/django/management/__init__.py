@@ -1,1 +1,0 @@
-"""``manage.py leasehold`` and ``manage.py leasehold_worker``."""

@@ -1,1 +1,0 @@
-"""Django's migrations of leasehold's schema."""

@@ -1,4 +1,0 @@
--- Stop waiting for a lock.
--- locks: own bid row
--- index: bid_pkey
-delete from leasehold.bid where name = %(name)s and node = %(node)s returning ticket

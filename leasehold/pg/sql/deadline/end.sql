@@ -1,4 +1,0 @@
--- End a deadline without a job as met or cancelled. A level that has ended does not change.
--- locks: its rows
--- index: deadline_pkey
-select leasehold.deadline_end(%(deadline)s, %(verdict)s, %(now)s::timestamptz)

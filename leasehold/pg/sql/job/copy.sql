@@ -1,5 +1,0 @@
--- Bulk insert of jobs that are due at once and hold no key.
--- edge: new -> available
--- locks: inserts only
--- index: job_pkey
-copy leasehold.job (id, {{JobOptions}}, trace, payload) from stdin

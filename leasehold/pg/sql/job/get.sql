@@ -1,4 +1,0 @@
--- One job, wherever it is.
--- locks: none
--- index: job_pkey, job_done_pkey, node_pkey, death_pkey
-select {{JobRecord}} from leasehold.jobs where id = %(job)s

@@ -1,4 +1,0 @@
--- Jobs by their ids, wherever they are.
--- locks: none
--- index: job_pkey, job_done_pkey, node_pkey, death_pkey
-select {{JobRecord}} from leasehold.jobs where id = any (%(ids)s::uuid[])

@@ -1,5 +1,0 @@
--- Halt a node's claiming, or resume it. The node learns it with its next renewal.
--- locks: the node's row
--- index: node_pkey
-update leasehold.node set halted = %(halted)s where id = %(node)s
-returning leasehold.worker_id(host, pid, id), leasehold.notify('c:' || id)

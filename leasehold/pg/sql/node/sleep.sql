@@ -1,4 +1,0 @@
--- Record the queues on which this node sleeps and wants to be woken.
--- locks: own node row
--- index: node_pkey
-update leasehold.node set sleeping = %(queues)s where id = %(node)s

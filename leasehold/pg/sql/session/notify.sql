@@ -1,4 +1,0 @@
--- Notify ourselves, to test whether LISTEN delivers. False: it was not sent, see the function.
--- locks: the NOTIFY lock at commit
--- index: none
-select leasehold.notify(%(message)s)

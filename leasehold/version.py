@@ -1,3 +1,0 @@
-"""The version of leasehold."""
-
-VERSION = "0.1.0"

@@ -1,0 +1,133 @@
+"""leasework: run every scheduled task and background job once across all processes of an
+application, on the PostgreSQL that it already has.
+
+    from leasework import App, Context
+
+    app = App()
+
+    @app.task()
+    async def send_email(ctx: Context, to: str) -> None: ...
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from leasework.version import VERSION
+
+if TYPE_CHECKING:
+    from leasework.app import App, SyncApp, Task
+    from leasework.app.advisory import AdvisoryLock
+    from leasework.app.deadlines import StandingDeadline
+    from leasework.app.diagnosis import Diagnosis
+    from leasework.app.leader import Leader
+    from leasework.app.lock import Lock
+    from leasework.app.schedules import StoredSchedules
+    from leasework.app.sync import (
+        SyncAdvisoryLock,
+        SyncJob,
+        SyncLeader,
+        SyncLock,
+        SyncSchedules,
+        SyncStandingDeadline,
+    )
+    from leasework.config import Limits, Polling, Retention
+    from leasework.errors import LeaseworkError
+    from leasework.jobs.client import Job
+    from leasework.jobs.context import CallNext, Context, Middleware, SyncContext
+    from leasework.lease.bids import Lost
+    from leasework.model.backoff import Backoff
+    from leasework.model.codec import Codec
+    from leasework.model.deadline import Deadline, DueLevel
+    from leasework.model.job import JobRecord, JobRequest
+    from leasework.model.moments import Duration
+    from leasework.model.outcome import Cancel, Discard, Snooze
+    from leasework.model.states import State
+    from leasework.node import Node
+    from leasework.ports import StoredSchedule
+    from leasework.watch.finding import Finding
+
+__version__ = VERSION
+
+_MODULES = {
+    "app": "App SyncApp Task",
+    "app.advisory": "AdvisoryLock",
+    "app.deadlines": "StandingDeadline",
+    "app.diagnosis": "Diagnosis",
+    "app.leader": "Leader",
+    "app.lock": "Lock",
+    "app.schedules": "StoredSchedules",
+    "app.sync": "SyncAdvisoryLock SyncJob SyncLeader SyncLock SyncSchedules SyncStandingDeadline",
+    "config": "Limits Polling Retention",
+    "errors": "LeaseworkError",
+    "jobs.client": "Job",
+    "jobs.context": "CallNext Context Middleware SyncContext",
+    "lease.bids": "Lost",
+    "model.backoff": "Backoff",
+    "model.codec": "Codec",
+    "model.deadline": "Deadline DueLevel",
+    "model.job": "JobRecord JobRequest",
+    "model.moments": "Duration",
+    "model.outcome": "Cancel Discard Snooze",
+    "model.states": "State",
+    "node": "Node",
+    "ports": "StoredSchedule",
+    "watch.finding": "Finding",
+}
+_WHERE = {
+    name: f"leasework.{module}" for module, names in _MODULES.items() for name in names.split()
+}
+
+__all__ = [
+    "AdvisoryLock",
+    "App",
+    "Backoff",
+    "CallNext",
+    "Cancel",
+    "Codec",
+    "Context",
+    "Deadline",
+    "Diagnosis",
+    "Discard",
+    "DueLevel",
+    "Duration",
+    "Finding",
+    "Job",
+    "JobRecord",
+    "JobRequest",
+    "Leader",
+    "LeaseworkError",
+    "Limits",
+    "Lock",
+    "Lost",
+    "Middleware",
+    "Node",
+    "Polling",
+    "Retention",
+    "Snooze",
+    "StandingDeadline",
+    "State",
+    "StoredSchedule",
+    "StoredSchedules",
+    "SyncAdvisoryLock",
+    "SyncApp",
+    "SyncContext",
+    "SyncJob",
+    "SyncLeader",
+    "SyncLock",
+    "SyncSchedules",
+    "SyncStandingDeadline",
+    "Task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # loaded on first use, so that the command line starts without the driver
+    if name not in _WHERE:
+        raise AttributeError(f"module 'leasework' has no attribute {name!r}")
+    return getattr(import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

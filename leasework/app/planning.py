@@ -1,0 +1,57 @@
+"""What a node reads of an application's definitions when it starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+
+from leasework.config import Limits, check_text
+from leasework.duties.syncer import Planned
+from leasework.errors import ConfigError, suggest
+from leasework.jobs.tasks import Registry
+from leasework.model.moments import is_number
+from leasework.telemetry import logger
+
+
+def checked_queues(
+    queues: Mapping[str, int], used: Collection[str], limits: Limits
+) -> dict[str, int]:
+    """Check how many jobs of each queue run at once. Raises ConfigError.
+
+    Warn of a queue that is not among ``used``, those that definitions name. It may be a typing
+    error, or intended, because a job can name its own queue.
+    """
+    most = limits.concurrency
+    for queue, slots in queues.items():
+        check_text("a queue's name", queue, limits.text_chars)
+        if not is_number(slots, 1, most, whole=True):
+            raise ConfigError(
+                f"the number of slots of queue {queue!r} must be from 1 to {most}", got=slots
+            )
+    for queue in queues:
+        if used and queue not in used:
+            logger.warning(
+                "no task uses the queue %r: it gets only jobs that name it themselves. %s",
+                queue, suggest(queue, used),
+            )  # fmt: skip
+    return dict(queues)
+
+
+def derived_release(registry: Registry, planned: Mapping[str, Planned]) -> str:
+    """Return a digest of the tasks and schedules, for an application that names no release."""
+    defined = {
+        "tasks": registry.names(),
+        "schedules": {
+            name: [p.spec.to_json(), p.job_options(), p.missed, p.grace_seconds]
+            for name, p in planned.items()
+        },
+    }
+    text = json.dumps(defined, sort_keys=True)
+    return "auto-" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def once_key(app: str, key: str) -> str:
+    """Return the unique key of a once-per-deploy job: a digest, because a key has at most 200
+    characters."""
+    return "once-" + hashlib.sha256(f"{app}\n{key}".encode()).hexdigest()

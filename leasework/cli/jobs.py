@@ -1,0 +1,216 @@
+"""``leasework jobs``: list, show, cancel, retry and discard, by id or by filter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leasework.cli import tables
+from leasework.cli.asking import (
+    Group,
+    Option,
+    act,
+    ask,
+    database_options,
+    end_badly,
+    given,
+    has_subcommand,
+    limit_option,
+    operator,
+    show_rows,
+    table_options,
+    together,
+)
+from leasework.cli.output import counted, show_json, show_pairs, show_table
+from leasework.model.filter import SIMPLE, STATES, parse
+from leasework.tuning import Tuning
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from uuid import UUID
+
+    from leasework.app import App
+    from leasework.watch.operator import Operator
+
+    Found = tuple[UUID, str]
+    """A job, and the result of the action on it."""
+
+_STACK_LOOKS, _STACK_LOOK_SECONDS = 3, 0.1
+
+
+def _filter_option(name: str) -> Option:
+    kind = {"type": click.Choice(STATES)} if name == "state" else {"metavar": "NAME"}
+    how = {"state": "in", "tag": "with"}.get(name, "of")
+    return click.option(f"--{name}", help=f"Show only jobs {how} this {name}.", **kind)
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@together(*map(_filter_option, SIMPLE))
+@limit_option(50)
+@table_options
+def jobs(limit: int, **options: Any) -> None:
+    """List the newest jobs, or act on jobs.
+
+    With --state running, the oldest come first; with scheduled or retryable, those due next.
+
+    ID is a job's id, or its first digits: at least 8, and enough to
+    match only this job. Ids begin with the time: the first 8 digits stand for about a minute.
+    """
+    wanted = {name: options[name] for name in SIMPLE}
+    if has_subcommand(**wanted):
+        return
+    found = ask(lambda app: app.jobs(limit=limit, **wanted))
+    show_rows([tables.as_row(job) for job in found], tables.JOBS, "No jobs.")
+
+
+@jobs.command("show")
+@click.argument("job_id", metavar="ID")
+@table_options
+def show_job(job_id: str, **_: Any) -> None:
+    """Show one job, with its failed or interrupted attempts."""
+    row = ask(lambda app: _one(app, job_id))
+    if given("as_json"):
+        show_json(row)
+        return
+    attempts = row.pop("attempts")
+    show_pairs(row)
+    if attempts:
+        click.echo()
+        show_table(attempts, tables.ATTEMPTS, "", wide=bool(given("wide")))
+
+
+async def _one(app: App, job_id: str) -> dict[str, Any]:
+    record = await app.get(await (await operator(app)).job_named(job_id))
+    attempts = await (await app.reports()).attempts(record.id, Tuning.shown_attempts)
+    return {**tables.as_row(record), "attempts": [row._asdict() for row in attempts]}
+
+
+# -- actions ---------------------------------------------------------------------------------------
+_act_options = together(
+    click.argument("job_id", metavar="[ID]", required=False),
+    click.option(
+        "--where",
+        metavar="FILTER",
+        help="Act on all matching jobs, for example 'state:discarded queue:mail'.",
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    database_options,
+)
+
+
+@jobs.command("cancel")
+@_act_options
+@click.option("--reason", default="", help="Reason to record with the job.")
+def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
+    """Cancel waiting jobs; request cancellation of running jobs."""
+    told_many = "cancelled, or cancellation requested if running"
+    if _many("cancel", job_id, where, yes, told_many, reason):
+        return
+    found = _on_one(job_id, lambda acting, job: acting.cancel(job, reason))
+    told = {"waiting": "was cancelled", "running": "was asked to stop"}
+    _say(found, told, "has already finished")
+
+
+@jobs.command("retry")
+@_act_options
+def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> None:
+    """Run finished jobs again, and waiting jobs now.
+
+    --where needs a state, because it would otherwise run completed jobs again.
+    """
+    if _many("retry", job_id, where, yes, "queued to run now"):
+        return
+    found = _on_one(job_id, lambda acting, job: acting.retry(job))
+    told = {"waiting": "was queued to run now", "finished": "was queued to run now"}
+    _say(found, told, "is already running")
+
+
+@jobs.command("discard")
+@_act_options
+@click.option("--reason", default="", help="Reason to record with the job.")
+def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
+    """Discard waiting and quarantined jobs."""
+    if _many("discard", job_id, where, yes, "discarded", reason):
+        return
+    found = _on_one(job_id, lambda acting, job: acting.discard(job, reason))
+    why = "is running: cancel it instead" if found[1] == "running" else "has already finished"
+    _say(found, dict.fromkeys(("waiting", "quarantined"), "was discarded"), why)
+
+
+@jobs.command("stack")
+@click.argument("job_id", metavar="ID")
+@database_options
+def stack_of_job(job_id: str, **_: Any) -> None:
+    """Show the current stack of a running job's handler."""
+    job, says = ask(lambda app: _stack(app, job_id))
+    if not says:
+        _say((job, ""), {}, "is not running, or its node does not respond")
+    else:
+        click.echo(says)
+
+
+async def _stack(app: App, job_id: str) -> Found:
+    """Wait up to three renewals for the node's answer."""
+    import asyncio  # imported late: --help must be quick
+
+    acting, job = await _named(app, job_id)
+    if not await acting.ask_stack(job):
+        return job, ""
+    for _ in range(int(_STACK_LOOKS * app.settings.timings.renew / _STACK_LOOK_SECONDS)):
+        await asyncio.sleep(_STACK_LOOK_SECONDS)
+        found = await acting.reports.stack(job)
+        if found and found.says is not None:
+            return job, found.says
+    return job, ""
+
+
+def _on_one(job_id: str | None, action: Callable[[Operator, UUID], Awaitable[str]]) -> Found:
+    async def work(app: App) -> Found:
+        acting, job = await _named(app, job_id)
+        return job, await action(acting, job)
+
+    return ask(work)
+
+
+async def _named(app: App, job_id: str | None) -> tuple[Operator, UUID]:
+    acting = await operator(app)
+    return acting, await acting.job_named(str(job_id))
+
+
+def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
+    job, what = found
+    if what in told:
+        click.echo(f"Job {job} {told[what]}.")
+    else:
+        click.echo(f"leasework: Job {job} {otherwise}.", err=True)
+        end_badly()
+
+
+def _many(
+    verb: str, job_id: str | None, where: str | None, yes: bool, told: str, reason: str = ""
+) -> bool:
+    """Act on all matching jobs, after a preview. False if the command is about one job."""
+    if (job_id is None) == (where is None):
+        raise click.UsageError("Give a job ID or --where FILTER.")
+    if where is None:
+        return False
+    if not where.strip():
+        raise click.UsageError("--where is empty: it would match all jobs.")
+    wanted, words = parse(where), where
+    if not yes:
+        count, more = act(lambda acting: acting.preview(wanted, verb))
+        number = f"{count:,} or more jobs" if more else counted(count, "job")
+        if not count and not more:
+            click.echo("No matching jobs.")
+            return True
+        click.confirm(f"{verb.capitalize()} {number}?", abort=True)
+    done = act(lambda acting: acting.bulk(verb, wanted, words, reason))
+    click.echo(f"{counted(done.changed, 'job')} {told}.")
+    if done.held:
+        from leasework.watch.bulk import skipped_by  # imported late: --help must be quick
+
+        again = "" if verb == "retry" else " Repeat the command for the rest."
+        click.echo(f"leasework: {skipped_by(done)}{again}", err=True)
+        end_badly()
+    return True

@@ -1,0 +1,123 @@
+"""The output of ``leasework status``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import click
+from msgspec import Struct, field
+
+from leasework.cli.output import counted, heading, show_pairs, text
+from leasework.errors import LeaseworkError
+from leasework.model.moments import duration
+from leasework.ports import NodeView
+from leasework.watch.checks import COUNT_CAP, database_problem, problems
+from leasework.watch.facts import Facts
+from leasework.watch.finding import Finding
+
+
+class Overview(Struct, frozen=True):
+    """The figures, the problems and the notes."""
+
+    figures: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
+    """The same figures for people."""
+    found: list[Finding] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(problem.info for problem in self.found)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "problems": [p.as_json() for p in self.found if not p.info],
+            "notes": [p.as_json() for p in self.found if p.info],
+            **self.figures,
+        }
+
+
+def of_error(error: LeaseworkError) -> Overview:
+    return Overview(found=[database_problem(error)])
+
+
+def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Overview:
+    """``only``: limits this to some applications, except for the jobs."""
+    facts = everything.of_apps(only)
+    summary = facts.summary
+    running = sum(_running(node) for node in facts.live_nodes)
+    apps = Counter(node.app for node in facts.live_nodes)
+    figures = {
+        "database_time": facts.now,
+        "schema": schema,
+        "nodes": {"live": len(facts.live_nodes), "all": len(facts.nodes), "by_app": dict(apps)},
+        "leaders": [leader._asdict() for leader in facts.leaders],
+        "jobs": {
+            "available_or_running": summary.ready,
+            "running": running,
+            "waiting": summary.waiting,
+            "unknown_task": summary.unknown,
+            "quarantined": summary.quarantined,
+            "oldest_available_seconds": summary.oldest_seconds,
+        },
+        "schedules": {
+            "all": len(facts.schedules),
+            "paused": sum(bool(row.paused) for row in facts.schedules),
+        },
+    }
+    return Overview(figures, _lines(facts, running, apps), problems(everything, only))
+
+
+def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
+    summary = facts.summary
+    named = ", ".join(
+        f"{count} of {app}" if app else f"{count} for locks only"
+        for app, count in sorted(apps.items())
+    )
+    lines = {"nodes": f"{len(facts.live_nodes)} live" + (f" ({named})" if named else "")}
+    for leader in facts.leaders:
+        renewed = duration(max(0.0, leader.age_seconds or 0.0))
+        leads = f"{leader.holder}, term {leader.term}, renewed {renewed} ago"
+        lines[f"leader of {leader.name}"] = "none" if leader.node is None else leads
+    if summary.ready < COUNT_CAP:
+        ready = f"{max(summary.ready - running, 0):,} available, {running:,} running"
+    else:
+        ready = f"{_count(summary.ready)} available or running ({running:,} running)"
+    lines["jobs"] = f"{ready}, {_count(summary.waiting)} scheduled or to be retried"
+    lines["schedules"] = str(len(facts.schedules))
+    return lines
+
+
+def _running(node: NodeView) -> int:
+    value = (node.info or {}).get("running")
+    return value if isinstance(value, int) else 0
+
+
+def _count(number: int) -> str:
+    """A number, with ``+`` if counting stopped there."""
+    return f"{number:,}" + ("+" if number >= COUNT_CAP else "")
+
+
+def show(overview: Overview) -> None:
+    """Print the figures, then the problems, then the notes."""
+    show_pairs(overview.lines)
+    wrong = [problem for problem in overview.found if not problem.info]
+    notes = [problem for problem in overview.found if problem.info]
+    if overview.lines:
+        click.echo()
+    heading(counted(len(wrong), "problem") if wrong else "All is well", good=not wrong)
+    _show_all(wrong)
+    if notes:
+        heading(counted(len(notes), "note"), good=True)
+        _show_all(notes)
+
+
+def _show_all(found: Sequence[Finding]) -> None:
+    for finding in found:
+        click.echo(text(f"- {_stop(finding.sentence)} {_stop(finding.do)}"))
+
+
+def _stop(words: str) -> str:
+    return words if words.endswith((".", "?", "!")) else words + "."

@@ -1,0 +1,169 @@
+"""The columns of each table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+from leasework.cli.fitting import Column
+from leasework.errors import error_line
+from leasework.model.moments import duration
+
+Row = dict[str, Any]
+LINE_CHARS = 120
+
+
+def as_row(record: Any) -> Row:
+    """A record from the client as a row, with secrets masked."""
+    from leasework.model.masking import masked  # imported late: --help must be quick
+
+    row = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    return row | {name: masked(row[name]) for name in ("payload", "result") if name in row}
+
+
+def _key(name: str) -> Callable[[Row], Any]:
+    return lambda row: row[name]
+
+
+def _error(name: str) -> Callable[[Row], Any]:
+    return lambda row: error_line(row[name], LINE_CHARS) if row[name] else None
+
+
+def _seconds(name: str, after: str = "") -> Callable[[Row], Any]:
+    """A length of time, or None if it is unknown. A clock that went back makes it 0."""
+    return lambda row: None if row[name] is None else duration(max(0.0, row[name])) + after
+
+
+def _attempt(row: Row) -> str:
+    return f"{row['attempt']}/{row['max_attempts'] + row['crashes']}"
+
+
+def _queues(row: Row) -> str | None:
+    return ", ".join(f"{queue}={slots}" for queue, slots in sorted(row["queues"].items())) or None
+
+
+def _leads(row: Row) -> str | None:
+    leads = (row["info"] or {}).get("leads") or {}
+    return ", ".join(f"{name} (term {term})" for name, term in sorted(leads.items())) or None
+
+
+def _lock_name(row: Row) -> str:
+    """The lock's name, or its numbers if it has none."""
+    return str(row["name"] if row["name"] is not None else row["lock_key"])
+
+
+def _lock_mode(row: Row) -> str:
+    kind = {"ExclusiveLock": "exclusive", "ShareLock": "shared"}.get(row["mode"], str(row["mode"]))
+    if row["token"] is not None:
+        return f"{kind}, {'term' if kind == 'leader' else 'token'} {row['token']}"
+    return kind if row["granted"] else f"waits ({kind})"
+
+
+def _tick_outcome(row: Row) -> str:
+    return f"{row['outcome']} (by hand)" if row["state"] == "manual" else str(row["outcome"])
+
+
+def fields(row: Row) -> str:
+    """An event's ``name=value …``; a traceback is cut to what was raised."""
+    return " ".join(f"{name}={_word(value)}" for name, value in (row["fields"] or {}).items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(str(item) for item in value) or "-"
+    words = error_line(value, LINE_CHARS) if isinstance(value, str) else json.dumps(value)
+    return json.dumps(words, ensure_ascii=False) if " " in words or not words else words
+
+
+_JOB_ID = 18
+"""Characters of a job's id: its time of creation, and its number within that millisecond."""
+_WORKER = 20
+
+JOBS: list[Column] = [
+    Column("id", _key("id"), short=_JOB_ID),
+    Column("task", _key("task_name"), cut=16),
+    Column("queue", _key("queue"), rank=2, cut=10),
+    Column("state", _key("state")),
+    Column("attempt", _attempt, rank=3),
+    Column("scheduled for", _key("scheduled_for"), rank=4),
+    Column("worker", _key("worker_id"), rank=5, short=_WORKER),
+    Column("last error", _error("last_error"), rank=1, cut=16),
+]
+ATTEMPTS: list[Column] = [
+    Column("attempt", _key("attempt")),
+    Column("started", _key("started_at"), rank=2),
+    Column("ended", _key("ended_at"), rank=3),
+    Column("outcome", _key("outcome")),
+    Column("worker", _key("worker_id"), rank=4, short=_WORKER),
+    Column("error", _error("error"), rank=1, cut=24),
+]
+SCHEDULES: list[Column] = [
+    Column("app", _key("app"), rank=6, cut=10),
+    Column("name", _key("name"), cut=16),
+    Column("when", _key("described"), rank=1, cut=20),
+    Column("missed", _key("missed"), rank=7),
+    Column("paused", _key("paused"), rank=3),
+    Column("next", _key("next_at"), rank=2),
+    Column("last", _key("last_fire_at"), rank=5),
+    Column("last outcome", _key("last_state"), rank=4),
+    Column("release", _key("release"), rank=8, cut=10),
+]
+TICKS: list[Column] = [
+    Column("app", _key("app"), rank=4, cut=10),
+    Column("schedule", _key("schedule"), cut=12),
+    Column("due", _key("fire_at")),
+    Column("outcome", _tick_outcome),
+    Column("took", _seconds("ran_seconds"), rank=2),
+    Column("late", _seconds("lateness_seconds"), rank=2),
+    Column("term", _key("term"), rank=3),
+    Column("job", _key("job_id"), rank=1, short=_JOB_ID),
+]
+LEADERS: list[Column] = [
+    Column("name", _key("name"), cut=12),
+    Column("holder", _key("holder"), short=_WORKER),
+    Column("term", _key("term")),
+    Column("renewed", _seconds("age_seconds", " ago"), rank=1),
+    Column("lease s", _key("lease_seconds"), rank=3),
+    Column("since", _key("acquired_at"), rank=2),
+]
+TERMS: list[Column] = [
+    Column("name", _key("name"), cut=12),
+    Column("term", _key("term")),
+    Column("holder", _key("holder"), rank=3, short=_WORKER),
+    Column("from", _key("acquired_at")),
+    Column("to", _key("ended_at"), rank=4),
+    Column("lasted", _seconds("seconds"), rank=2),
+    Column("ended", _key("ended"), rank=1, cut=16),
+]
+LOCKS: list[Column] = [
+    Column("name", _lock_name, cut=12),
+    Column("kind", _key("locktype"), rank=5, cut=8),
+    Column("mode", _lock_mode),
+    Column("holder", _key("client"), cut=14),
+    Column("server pid", _key("pid"), rank=4),
+    Column("since", lambda row: row["since"] if row["granted"] else row["waitstart"], rank=1),
+    Column("connection", _key("state"), rank=3, cut=10),
+    Column("job", _key("job_id"), rank=2, short=_JOB_ID),
+    Column("query", _error("query"), rank=6, cut=20),
+]
+NODES: list[Column] = [
+    Column("worker", _key("worker_id"), short=_WORKER),
+    Column("app", _key("app"), rank=4, cut=10),
+    Column("release", _key("release"), rank=7, cut=8),
+    Column("version", _key("version"), rank=8),
+    Column("queues", _queues, rank=2, cut=16),
+    Column("running", lambda row: (row["info"] or {}).get("running"), rank=1),
+    Column("halted", _key("halted"), rank=5),
+    Column("leads", _leads, rank=3, cut=12),
+    Column("renewed", _seconds("age_seconds", " ago")),
+    Column("started", _key("started_at"), rank=6),
+]
+EVENTS: list[Column] = [
+    Column("at", _key("at")),
+    Column("level", _key("level"), rank=2),
+    Column("event", _key("kind")),
+    Column("worker", _key("worker_id"), rank=3, short=_WORKER),
+    Column("fields", fields, rank=1, cut=24),
+]

@@ -1,0 +1,1 @@
+"""``leasework worker``: the process that runs jobs, and its supervisor."""

@@ -1,0 +1,1 @@
+"""``manage.py leasework`` and ``manage.py leasework_worker``."""

@@ -1,0 +1,447 @@
+"""Runs one attempt of a job, from its claim to its outcome, whatever the handler does."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import traceback
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
+
+from leasework import errors, own_tasks
+from leasework.jobs.context import Context, OnConnection, SyncContext, around
+from leasework.jobs.failed_starts import Starts
+from leasework.jobs.running import Claim, timed_out
+from leasework.jobs.tasks import Registry, TaskFunction
+from leasework.jobs.tracing import running, traces
+from leasework.loops.service import ServiceContext
+from leasework.model.codec import ENCODED, opened, sealed
+from leasework.model.job import ClaimedJob, Unreadable, needs
+from leasework.model.outcome import (
+    PLAIN,
+    Cancel,
+    Complete,
+    Discard,
+    Fail,
+    Outcome,
+    Snooze,
+    Stopped,
+    Unable,
+    Unknown,
+    outcome_of,
+)
+from leasework.ports import Completion
+from leasework.tuning import Tuning
+
+T = TypeVar("T")
+_ENDS = (errors.JobCancelled, errors.JobTimeout, errors.LostClaim, asyncio.CancelledError)
+"""The errors with which a handler in a thread stops when it should."""
+
+Run = Callable[[TaskFunction, Claim], Awaitable[Outcome]]
+
+
+class _NoThread(RuntimeError):
+    """The system starts no further thread."""
+
+
+class _Unfit(Exception):
+    """An upcast failed."""
+
+
+class Attempts:
+    """Runs attempts: ``of(claim)`` runs the handler in its task's executor."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        registry: Registry,
+        on: OnConnection,
+        may_start: Callable[[Claim, float], bool],
+        in_process: Run,
+        slots: int,
+        starts: Starts,
+    ) -> None:
+        self._store, self._users = context.store, context.users
+        self._env, self._limits = context.env, context.settings.limits
+        self._emit = context.emit
+        self._starts = starts
+        self._registry = registry
+        self._on = on
+        self._may_start = may_start
+        self._executors: dict[str, Run] = {
+            "async": self._run_async,
+            "thread": self._run_thread,
+            "process": in_process,
+        }
+        self._slots = slots
+        self._process = own_tasks.generation()
+        self._threads: ThreadPoolExecutor | None = None
+        self.worker_id = ""
+        self.state: Any = None
+        """What the application's lifespan yielded."""
+        self._traced = False
+        self._unknown: dict[str, float] = {}
+        """Versions of tasks for which an event was emitted, and when (boot clock)."""
+
+    def prepare(self) -> None:
+        """Check once per claimed batch what need not be checked for each job."""
+        self._traced = traces()
+
+    async def of(self, claim: Claim) -> Outcome | None:
+        """Run one attempt. Return None if there is no outcome to write."""
+        job = claim.job
+        try:
+            task = self._registry.find(job.task)
+            if task is None:
+                return Unknown()
+            if claim.stop_reason:
+                return stopped(claim)
+            if isinstance(job.payload, dict) and ENCODED in job.payload:
+                job = self._opened(claim)
+            if not isinstance(job.payload, dict):
+                return self._unreadable(job)
+            if job.version != task.version:
+                if not task.knows(job.version):
+                    return self._unknown_version(task, job)
+                job = self._brought_up(task, claim)
+            if (job.crashes or job.deadlines) and not await self._marked(claim):
+                return None if claim.lost else stopped(claim)
+            work = self._executors[task.executor](task, claim)
+            work = self._spanned(work, claim) if self._traced else self._guarded(work, claim)
+            outcome = await work
+            if self._registry.codec and isinstance(outcome, Complete):
+                outcome = self._sealed(outcome)
+            if claim.completed_elsewhere:
+                return await self._check_completion(claim, outcome)
+            return None if claim.lost else _unless_stopping(claim, outcome)
+        except errors.Unavailable:
+            return Snooze(1.0)
+        except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
+            return Unable(f"its start could not be recorded: {error}", 1.0)
+        except _Unfit as error:
+            return Fail(str(error))
+        except asyncio.CancelledError:  # from claim.end(), before or after the handler
+            return None if claim.lost or claim.completed_elsewhere else stopped(claim)
+        except Exception as error:  # not the handler's: its errors are outcomes
+            self._emit("service_failed", service="executor", error=repr(error))
+            return Fail(f"leasework could not run it: {error!r}")
+
+    def _opened(self, claim: Claim) -> ClaimedJob:
+        """Decode the arguments. Those that the codec cannot decode become Unreadable."""
+        try:
+            payload = opened(self._registry.codec, claim.job.payload)
+        except errors.BadPayload as error:
+            payload = Unreadable(error.what)
+        except BaseException as error:  # SystemExit, and a panic of an extension
+            payload = Unreadable(errors.told(error))
+        claim.job = claim.job._replace(payload=payload)
+        return claim.job
+
+    def _sealed(self, outcome: Complete) -> Outcome:
+        """Encode the result. If the codec cannot, the job is discarded, because its handler has
+        run."""
+        if outcome.result is None:
+            return outcome
+        try:
+            limit = self._limits.result_bytes
+            return Complete(sealed(self._registry.codec, "result", outcome.result, limit))
+        except BaseException as error:
+            why = error.what if isinstance(error, errors.BadPayload) else errors.told(error)
+            return Discard(f"the handler ran to its end, but its result is lost: {why}")
+
+    def _brought_up(self, task: TaskFunction, claim: Claim) -> ClaimedJob:
+        """Bring the arguments to the version of this worker. Raises _Unfit."""
+        job = claim.job
+        try:
+            payload = task.brought_up(job.payload, job.version)
+        except BaseException as error:  # also SystemExit, and a panic of an extension
+            raise _Unfit(describe(error, self._limits.error_chars)) from None
+        claim.job = job._replace(payload=payload, version=task.version)
+        return claim.job
+
+    def _unknown_version(self, task: TaskFunction, job: ClaimedJob) -> Outcome:
+        """Return the job to the queue until a worker of another release takes it."""
+        needed = needs(job.task, job.version)
+        now = self._env.boot_now()
+        if needed not in self._unknown:
+            self._unknown[needed] = now
+            self._emit("job_unknown", job=job.id, task=needed)
+        # a release that takes long would otherwise write each job that waits, again and again
+        pause = (now - self._unknown[needed]) * Tuning.unknown_version_share
+        pause = min(max(pause, Tuning.unknown_version_seconds), Tuning.unknown_version_longest)
+        error = f"its arguments have version {job.version}, and this worker knows {task.version}"
+        return Unable(error, pause, "unknown_version")
+
+    def _unreadable(self, job: ClaimedJob) -> Outcome:
+        """Return the job to the queue until a worker can read it: this worker may be at fault."""
+        error = f"its arguments cannot be read: {errors.shorten(job.payload)}"
+        self._emit("job_unreadable", job=job.id, task=job.task, error=error)
+        return Unable(error, Tuning.unreadable_seconds, "unreadable")
+
+    async def _marked(self, claim: Claim) -> bool:
+        """Record the start of a job with crashes or deadlines. Return whether it may start."""
+        job, began = claim.job, True
+        if claim.runner:
+            claim.stop = claim.runner.cancel  # a fence must not wait for the database's answer
+        mine, now = (claim.node, job.id, job.claim_token), self._env.due_now
+        if job.crashes:
+            began = await self._store.start(*mine, now())
+        if began and job.deadlines:
+            claim.deadlines = await self._store.start_deadlines(*mine, now())
+        claim.stop = None  # not to cancel this task itself
+        if not began:
+            claim.end("lost")
+        # the job may have been stopped, or the lease may have expired, in the meantime
+        return not claim.stop_reason and self._may_start(claim, self._env.boot_now())
+
+    async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
+        outcome: Outcome | None = None
+        try:
+            with running(claim.job, self.worker_id) as attempt:
+                outcome = await self._guarded(work, claim)
+                attempt.ended(outcome)
+        except BaseException as error:  # the application's tracing fails, not the job
+            if isinstance(error, KeyboardInterrupt) and _from_keyboard():
+                raise
+            self._emit("service_failed", service="tracing", error=errors.told(error))
+        return await self._guarded(work, claim) if outcome is None else outcome
+
+    async def _guarded(self, running: Awaitable[Outcome], claim: Claim) -> Outcome:
+        """Turn whatever the handler raises into an outcome."""
+        try:
+            outcome = await running
+        except BaseException as error:  # SystemExit and foreign subclasses too
+            own_tasks.leave_if_copy(self._process, error)
+            return self._raised(error, claim)
+        own_tasks.leave_if_copy(self._process)  # the handler forked, and this is the child
+        return outcome
+
+    def _raised(self, error: BaseException, claim: Claim) -> Outcome:
+        match error:
+            case KeyboardInterrupt() if _from_keyboard():
+                raise error
+            case errors.JobTimeout():
+                return Fail(errors.words(error))
+            case asyncio.CancelledError():
+                said = "the handler raised CancelledError"
+            case _:
+                said = describe(error, self._limits.error_chars)
+        if claim.stop_reason == "cancel" and not isinstance(error, asyncio.CancelledError):
+            return Cancel(said)
+        return stopped(claim) if claim.stop_reason else Fail(said)
+
+    async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
+        assert claim.runner is not None
+        claim.stop = claim.runner.cancel
+        job = claim.job
+        arguments = (self._context(Context, claim),) if task.takes_context else ()
+        given = task.values.read(job.payload)
+        if self._registry.middleware:
+            context = arguments[0] if arguments else self._context(Context, claim)
+            handler = partial(task.handler, *arguments, **given)
+            work = around(self._registry.middleware, context, handler)
+        else:
+            work = task.handler(*arguments, **given)
+        claim.place = work
+        returned = await (work if job.timeout is None else _limited(work, claim, job.timeout))
+        if returned is None and claim.stop_reason:  # it stopped because it should
+            return stopped(claim)
+        return self._outcome_of(task, returned)
+
+    async def _run_thread(self, task: TaskFunction, claim: Claim) -> Outcome:
+        """Run in a thread. Nothing can end it: a timeout or a cancel only sets
+        ``ctx.cancelled``."""
+        loop = asyncio.get_running_loop()
+        job = claim.job
+        process = self._process
+        context = self._context(SyncContext, claim)
+        context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
+        arguments = (context,) if task.takes_context else ()
+
+        def call() -> tuple[Any, BaseException | None]:
+            claim.place = threading.get_ident()
+            # Returned: a future cannot hold StopIteration, and SystemExit would end the loop.
+            try:
+                returned = task.handler(*arguments, **task.values.read(job.payload))
+            except BaseException as error:
+                own_tasks.leave_if_copy(process, error)
+                return None, error
+            own_tasks.leave_if_copy(process)  # the handler forked, and this is the child
+            return returned, None
+
+        timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
+        try:
+            if self._registry.middleware:
+                returned, error = await self._around_thread(claim, call)
+            else:
+                returned, error = await self._in_thread(call)
+        except _NoThread as trouble:
+            return await self._starts.failed("thread", f"no thread could be started: {trouble}")
+        finally:
+            if timer:
+                timer.cancel()
+        early = error is not None or returned is None or isinstance(returned, Cancel)
+        if claim.seen and early:  # it stopped because it should
+            if not claim.stop_reason:
+                return Fail(str(timed_out(claim)))
+            if error is None or isinstance(error, _ENDS):
+                return stopped(claim)
+            return self._raised(error, claim)
+        if error is not None:
+            return Fail(describe(error, self._limits.error_chars))
+        return self._outcome_of(task, returned)
+
+    async def _around_thread(
+        self, claim: Claim, call: Callable[[], tuple[Any, BaseException | None]]
+    ) -> tuple[Any, BaseException | None]:
+        """Run ``call`` in a thread, inside the middleware. Return what comes out of it."""
+
+        threads: list[asyncio.Future[tuple[Any, BaseException | None]]] = []
+
+        async def handler() -> Any:
+            threads.append(own_tasks.start(self._in_thread(call)))
+            returned, error = await asyncio.shield(threads[-1])
+            if error is not None:
+                raise error
+            return returned
+
+        try:
+            context = self._context(Context, claim)
+            return await around(self._registry.middleware, context, handler), None
+        except _NoThread:
+            raise
+        except BaseException as error:
+            own_tasks.leave_if_copy(self._process, error)
+            return None, error
+        finally:
+            if threads:  # nothing can end a thread: the job runs until the thread has ended
+                await asyncio.wait(threads)
+            for thread in threads:  # middleware may hide that the handler did not run
+                if isinstance(thread.exception(), _NoThread):
+                    thread.result()
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Run ``call`` in a thread. Raises _NoThread if none starts, and never runs it then."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        begun = threading.Lock()
+
+        def work() -> None:
+            if begun.acquire(blocking=False):
+                value = call()
+                with suppress(RuntimeError):  # the loop is closed: the process is exiting
+                    loop.call_soon_threadsafe(settle, value)
+
+        def settle(value: T) -> None:
+            if not done.done():
+                done.set_result(value)
+
+        try:
+            self._pool().submit(copy_context().run, work)
+        except RuntimeError as error:
+            # The pool still queued it. If a thread has begun it, its result counts.
+            if begun.acquire(blocking=False):
+                raise _NoThread(*error.args) from None
+        else:
+            self._starts.succeeded("thread")
+        return await done
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            # The pool adds threads on demand, up to one per slot, so that no started job waits.
+            self._threads = ThreadPoolExecutor(
+                self._slots, thread_name_prefix=own_tasks.JOB_THREADS
+            )
+        return self._threads
+
+    def _context(self, kind: type[Context], claim: Claim) -> Context:
+        task = self._registry.find(claim.job.task)
+        write = task.values.write_result if task else None
+        users, on, state = self._users, self._on, self.state
+        return kind(claim, self.worker_id, users, on, state=state, _write=write)
+
+    def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
+        if returned is None:
+            return PLAIN
+        return outcome_of(task.name, returned, self._limits.result_bytes, task.values)
+
+    async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
+        """Find out whether the handler's own transaction, which completed the job, committed."""
+        claim.stop = claim.runner.cancel if claim.runner else None  # the handler has ended
+        job = claim.job
+        pause = Tuning.completion_first_look
+        while not claim.stop_reason or claim.stop_reason == "cancel":
+            with suppress(errors.LeaseworkError):
+                found = await self._store.completion(claim.node, job.id, job.claim_token)
+                if found is Completion.ROLLED_BACK:
+                    claim.completed_elsewhere = False
+                    why = "the transaction in which the job was completed was rolled back"
+                    return Fail(why) if isinstance(outcome, Complete) else outcome
+                if found is Completion.OVER:
+                    if isinstance(outcome, Fail):
+                        self._emit("job_failed", job=job.id, task=job.task, attempt=job.attempt,
+                                   error=f"after it was completed: {outcome.error}")  # fmt: skip
+                    return None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, Tuning.completion_longest_look)
+        return None
+
+    def close(self) -> None:
+        if self._threads:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _limited(work: Awaitable[T], claim: Claim, seconds: float) -> T:
+    """Await a handler for so many seconds. Raises JobTimeout, whatever the handler makes of that;
+    only a result that it still returns counts."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            returned = await work
+    except BaseException as error:
+        if limit.expired() and not claim.stop_reason:
+            raise timed_out(claim) from error
+        raise
+    if returned is None and limit.expired() and not claim.stop_reason:
+        raise timed_out(claim)
+    return returned
+
+
+def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
+    """A Cancel that a handler returns because the worker is stopping does not cancel the job."""
+    if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
+        return stopped(claim)
+    return outcome
+
+
+def stopped(claim: Claim) -> Outcome:
+    return Cancel("the worker ended it") if claim.stop_reason == "cancel" else Stopped()
+
+
+def _from_keyboard() -> bool:
+    """Return whether Ctrl-C raises KeyboardInterrupt in this thread. In a worker and in most
+    servers it does not; then a handler raised it."""
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def describe(error: BaseException, limit: int) -> str:
+    """Type, message and traceback of an error, without secrets. A long traceback keeps its end."""
+    return errors.without_secrets(_described(error, limit))[:limit]
+
+
+def _described(error: BaseException, limit: int) -> str:
+    head = errors.told(error)[:1000]
+    with suppress(BaseException):  # the error's own methods may raise
+        start = trace = error.__traceback__
+        while trace:  # skip our own frames and those of the thread pool
+            ours = trace.tb_frame.f_code.co_filename == __file__
+            start, trace = (trace.tb_next if ours else None) or start, trace.tb_next
+        lines = traceback.format_exception(type(error), error, start)
+        return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
+    return head

@@ -1,0 +1,120 @@
+"""OpenTelemetry: a span where jobs are enqueued, one for each attempt, and a link between them.
+
+leasework uses only the API (extra ``otel``). Without the package, or if the application sets up no
+SDK, this does nothing. The job carries the trace context as W3C's ``traceparent``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
+from uuid import UUID
+
+from leasework.model.job import ClaimedJob, JobRequest
+from leasework.model.outcome import Cancel, Discard, Fail, Outcome, Snooze
+
+otel: Any = None
+"""The API, or None if it is not installed."""
+with suppress(ImportError):
+    from opentelemetry import trace
+    from opentelemetry.context import Context as OtelContext
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    otel = trace
+
+_SYSTEM = {"messaging.system": "leasework"}
+_set_up = False
+"""An SDK was found. It cannot be removed."""
+
+
+def traces() -> bool:
+    """Return whether the application set up an SDK. Without one, a span costs as much as a short
+    job, for nothing."""
+    global _set_up
+    if not _set_up and otel is not None:
+        # the exact type: the API's own, which isinstance would examine as an abstract class
+        _set_up = type(otel.get_tracer_provider()) is not otel.ProxyTracerProvider
+    return _set_up
+
+
+_UNTRACED = nullcontext()
+
+
+def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> AbstractContextManager[str | None]:
+    """Open the span of one enqueueing call. It yields the ``traceparent`` for its jobs, or None if
+    there is no tracing."""
+    return _enqueueing(jobs) if traces() else _UNTRACED
+
+
+@contextmanager
+def _enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | None]:
+    job_id, first = jobs[0]
+    attributes: dict[str, Any] = {
+        **_SYSTEM,
+        "messaging.operation.type": "send",
+        "messaging.destination.name": first.queue,
+        "leasework.task": first.task,
+    }
+    if len(jobs) == 1:
+        attributes["messaging.message.id"] = str(job_id)
+    else:
+        attributes["messaging.batch.message_count"] = len(jobs)
+    with otel.get_tracer("leasework").start_as_current_span(
+        f"enqueue {first.task}", kind=otel.SpanKind.PRODUCER, attributes=attributes
+    ) as span:
+        carrier: dict[str, str] = {}
+        if span.get_span_context().is_valid:
+            TraceContextTextMapPropagator().inject(carrier)
+        yield carrier.get("traceparent")
+
+
+class Attempt:
+    """The span of one attempt, which records how it ended."""
+
+    def __init__(self, span: Any) -> None:
+        self._span = span
+
+    def ended(self, outcome: Outcome) -> None:
+        self._span.set_attribute("leasework.outcome", type(outcome).__name__.lower())
+        if isinstance(outcome, Fail):
+            first = str(outcome.error).partition("\n")[0]
+            self._span.set_status(otel.Status(otel.StatusCode.ERROR, first))
+        elif isinstance(outcome, (Cancel, Discard, Snooze)):
+            why = getattr(outcome, "reason", None)
+            if why:
+                self._span.set_attribute("leasework.reason", str(why))
+
+
+@contextmanager
+def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
+    """Open the span of one attempt: the root of a trace, with a link to the enqueueing span. The
+    handler's spans are its children. Call it only while :func:`traces` is true."""
+    links = []
+    if job.trace:
+        carrier = {"traceparent": job.trace}
+        found = TraceContextTextMapPropagator().extract(carrier, OtelContext())
+        came_from = otel.get_current_span(found).get_span_context()
+        if came_from.is_valid:
+            links.append(otel.Link(came_from))
+    attributes: dict[str, Any] = {
+        **_SYSTEM,
+        "messaging.operation.type": "process",
+        "messaging.destination.name": job.queue,
+        "messaging.message.id": str(job.id),
+        "leasework.task": job.task,
+        "leasework.attempt": job.attempt,
+        "leasework.worker_id": worker_id,
+    }
+    if job.schedule:
+        attributes["leasework.schedule"] = job.schedule
+    with otel.get_tracer("leasework").start_as_current_span(
+        f"run {job.task}",
+        context=OtelContext(),
+        kind=otel.SpanKind.CONSUMER,
+        attributes=attributes,
+        links=links,
+        record_exception=False,  # a handler's exception is an outcome
+        set_status_on_exception=False,
+    ) as span:
+        yield Attempt(span)

@@ -1,0 +1,37 @@
+"""The node that a guard serves. The guard calls it in the guard's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from leasework.lease import news
+from leasework.ports import NodeIdentity
+
+
+class Host(Protocol):
+    """The node, as the guard sees it. No method may block. The answers here suit a node without
+    jobs and an event loop."""
+
+    def new_identity(self) -> NodeIdentity:
+        """Return a new identity, under which the node takes part from now on. If it has an
+        application, the guard takes part in the election of its leader."""
+
+    def tell(self, item: news.News) -> None: ...
+
+    def quiet(self) -> bool:
+        """Whether nothing of a lost identity runs any more."""
+        return True
+
+    def unrecorded(self) -> int:
+        """How many outcomes are not yet written."""
+        return 0
+
+    def loop_lag(self) -> float:
+        """For how many seconds the user's loop has not answered. 0: it has answered. Asks it
+        again."""
+        return 0.0
+
+    def info(self) -> Mapping[str, Any]:
+        """What the process reports about itself in the node's row."""
+        return {}

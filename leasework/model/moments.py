@@ -1,0 +1,55 @@
+"""Moments that can be stored, and lengths of time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from leasework.errors import ConfigError
+
+Duration = float | timedelta
+"""A length of time: a number of seconds, or a timedelta."""
+
+EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+LATEST = datetime(9998, 12, 31, tzinfo=UTC)
+
+
+def is_number(value: object, low: float, high: float, *, whole: bool = False) -> bool:
+    """Return whether it is a number from ``low`` to ``high``. True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        return False
+    return low <= value <= high
+
+
+def storable_moment(moment: datetime) -> bool:
+    """Return whether drivers can read the moment in every time zone."""
+    return EARLIEST <= moment <= LATEST
+
+
+def in_seconds(length: Any) -> Any:
+    """Return a timedelta as seconds, and anything else as it is, for the check that follows."""
+    return length.total_seconds() if isinstance(length, timedelta) else length
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``42 s``, ``3 min 5 s``, ``2 h 7 min``, ``3 d 4 h``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit}" + (f" {rest} {small}" if rest else "")
+    if whole >= 60:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    return f"{whole} s"
+
+
+def checked_timeout(timeout: Duration | None) -> float | None:
+    """Return the timeout in seconds. Raises ConfigError."""
+    seconds: Any = in_seconds(timeout)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
+        raise ConfigError("timeout must be seconds, a timedelta, or None to wait", got=timeout)
+    if seconds is not None and not 0 <= seconds < 1e9:
+        raise ConfigError("timeout must be 0 to 1e9 seconds, or None to wait", got=timeout)
+    return seconds

@@ -1,0 +1,398 @@
+"""The node: its services, and the order in which they start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, ClassVar
+from uuid import UUID
+
+from leasework import errors, own_tasks
+from leasework.config import Settings
+from leasework.duties.deadlines import DeadlineSweeper
+from leasework.duties.leading import leader_duties
+from leasework.duties.once import OncePerDeploy
+from leasework.duties.syncer import Syncer
+from leasework.env import LOOP_FACTORY, Env
+from leasework.jobs.acker import Acker
+from leasework.jobs.attempt import Attempts
+from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.failed_starts import Starts
+from leasework.jobs.overdue import Overdue
+from leasework.jobs.process import ProcessPool
+from leasework.jobs.producer import ClaimDesk, Producer, Sleepers
+from leasework.jobs.running import Claim, Running
+from leasework.jobs.tasks import Registry
+from leasework.lease import news
+from leasework.lease.guard import Guard
+from leasework.loops.recorder import Recorder
+from leasework.loops.service import Loop, Outage, Service, ServiceContext
+from leasework.model.job import ClaimedJob
+from leasework.model.outcome import Outcome, Unknown
+from leasework.node.host import GuardsHost
+from leasework.node.plan import NodePlan, Tools
+from leasework.node.reach import longest_join, not_joined, reach_database
+from leasework.node.watchdog import Watchdog
+from leasework.ports import NodeIdentity, Signal, Wake
+from leasework.tuning import Tuning
+
+
+class Node:
+    """A process's part in running an application. Call ``start``, then ``stop``. It belongs to one
+    event loop and one process."""
+
+    on_drain: Callable[[bool], None] | None = None
+    """Called to end the process after its jobs. A worker process sets it, a web worker does not.
+    True: a person drains this process alone. False: a person drains the whole application."""
+
+    _host: ClassVar[type[GuardsHost]] = GuardsHost
+
+    def __init__(
+        self, plan: NodePlan, tools: Tools, registry: Registry, settings: Settings, env: Env
+    ) -> None:
+        self._plan = plan
+        self._tools = tools
+        self._registry = registry
+        self._settings = settings
+        self._env = env
+        self._store = tools.store
+        self._loop = asyncio.get_running_loop()
+        self._joined: asyncio.Future[None] = self._loop.create_future()
+        self._stopping = False
+        self._given_back = 0
+        self._not_returned: list[tuple[UUID, int]] = []
+        """Waiting claims of which it is unknown whether they were given back."""
+        self._cancelled = self._left = 0
+        self._build()
+
+    # -- the table of services -------------------------------------------------------------------
+    def _build(self) -> None:
+        settings, env, tools = self._settings, self._env, self._tools
+        slots = self._slots = sum(self._plan.queues.values()) or 1
+        self.recorder = Recorder(env, self._store)
+        emit = self._emit = self.recorder.emit
+        context = self.context = ServiceContext(settings, env, emit, self._store, tools.users)
+        self.running = Running()
+        self._watchdog = Watchdog(settings.timings.grace, emit)
+        self._overdue = Overdue(env, self.running, emit)
+        starts = self._starts = Starts(env, emit)
+        self.processes = ProcessPool(context, slots, starts, lambda: self.attempts.worker_id)
+        self.acker = Acker(context, self._registry, self.running, self._on_written)
+        self.attempts = Attempts(
+            context,
+            self._registry,
+            tools.on_connection,
+            self._may_start,
+            self.processes.run,
+            slots,
+            starts,
+        )
+        self.executor = Executor(
+            context, self.running, self._finished, self._may_take, self.attempts
+        )
+        self.wakeups = tools.wakeups(self._on_wake, emit)
+        host = self._make_host()
+        self.guard = Guard(
+            tools.guard_store, env, settings.timings, emit, host, host.look_after_jobs
+        )
+        self._sleepers = Sleepers(self._store, self.guard)
+        self._desk = ClaimDesk(context, tools.claims, self.guard, self.executor)
+        self._build_loops()
+
+    def _build_loops(self) -> None:
+        context, plan = self.context, self._plan
+        self._producer = self._build_producer()
+        self._duties = leader_duties(context, self.guard, lambda: self._loops["deadlines"].wake())
+        services: list[Service] = [self.recorder, self.acker, DeadlineSweeper(context, self.leads)]
+        if plan.planned:
+            on_change = self._duties["periodic"].wake
+            services.append(Syncer(context, plan.release, plan.planned, self.guard, on_change))
+        if plan.once:
+            services.append(OncePerDeploy(context, plan.once))
+        self._loops = {each.name: Loop(each, self._env, self._emit) for each in services}
+        self.recorder.wake = self._loops["recorder"].wake_from_any_thread
+        self.acker.wake = self._loops["acker"].wake
+
+    def _make_host(self) -> GuardsHost:
+        return self._host(
+            self._plan,
+            self.context,
+            self._registry,
+            self.recorder,
+            self._watchdog,
+            self._starts,
+            self._overdue,
+            self.running,
+            self.processes,
+            self.acker,
+            self.executor,
+            self.wakeups,
+            self.hear,
+            lambda: self.on_drain is not None,
+            self._in_loop,
+            self._not_returned,
+        )
+
+    def _build_producer(self) -> Producer:
+        lanes = self.executor.lanes
+        for queue, slots in self._plan.queues.items():
+            lanes[queue] = Lane(queue, slots, self._plan.claims.get(queue, "rows"))
+        producer = Producer(
+            self.context,
+            list(lanes.values()),
+            self._desk,
+            self.acker,
+            self._sleepers,
+            lambda: self.wakeups.healthy,
+        )
+        loop = self._claim_loop = Loop(producer, self._env, self._emit)
+
+        def on_room(queue: str) -> None:
+            if producer.wants_more(queue):
+                loop.wake()
+
+        for lane in lanes.values():
+            lane.on_room = partial(on_room, lane.queue)
+        return producer
+
+    def leads(self) -> bool:
+        """Return whether this process leads its application at this moment."""
+        return self.guard.leads()
+
+    # -- start and stop --------------------------------------------------------------------------
+    async def start(self) -> None:
+        """Join the application, and return when the node holds its lease.
+
+        Raises ServerError if leasework cannot work with the database, and Unavailable if the
+        database does not answer within ``call_timeout``, or if this process cannot register within
+        ``recover_within`` after that. A node that has started outlives both.
+        """
+        own_tasks.works_here()
+        await reach_database(self._store, self._settings, self._env, self._emit)
+        self._start_guard()
+        try:
+            self.wakeups.start()
+            async with asyncio.timeout(longest_join(self._settings)):
+                await asyncio.shield(self._joined)
+        except BaseException as error:
+            # also if the start is cancelled: a guard alone would lead without its duties
+            await asyncio.shield(self._leave())
+            if isinstance(error, TimeoutError):
+                raise not_joined() from None
+            raise
+        outage = Outage(lambda: self._store.database_now(self._env.due_now()))
+        for loop in self._all_loops():
+            loop.outage = outage
+            loop.on_back = self._on_database_back
+            loop.start()
+
+    async def stop(self) -> None:
+        """Stop claiming, resign, give back waiting jobs, drain, cancel, record, and leave."""
+        if self._stopping:
+            return
+        self._stopping = True
+        await self._claim_loop.stop()
+        await self._in_guard(self.guard.resign_all("stopped"))
+        await asyncio.gather(*[own_tasks.start(d.stop()) for d in self._duties.values()])
+        await self._give_back(self.executor.take_waiting())
+        await self._drain()
+        await self._leave()
+
+    async def _give_back(self, claims: list[tuple[UUID, int]]) -> None:
+        node = self.guard.membership.identity.id
+        for start in range(0, len(claims), self._settings.limits.batch_rows):
+            batch = claims[start : start + self._settings.limits.batch_rows]
+            try:
+                self._given_back += await self._store.give_back(node, batch, self._env.due_now())
+            except errors.LeaseworkError:  # once more at the end; else another node rescues them
+                self._not_returned += batch
+
+    async def _give_back_the_rest(self) -> None:
+        """Give back jobs that did not end in time or could not be recorded. Otherwise, once this
+        node's row is deleted, a rescue would count them as crashed. From now on, their tokens
+        refuse what these runs write."""
+        self._left = self.executor.busy()
+        await self._give_back([*self._not_returned, *self.running.pairs()])
+
+    async def _drain(self) -> None:
+        if not await self.executor.wait_idle(self._settings.grace):
+            self._cancelled = self.executor.busy()
+            self.executor.end_all("stopping")
+            # limited, because a thread cannot be ended, and a handler may ignore cancellation
+            await self.executor.wait_idle(self._settings.timings.grace + 1.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.call_timeout):
+                while self.acker.backlog:
+                    if not self._loops["acker"].lost:  # else it tries again by itself, less often
+                        self._loops["acker"].wake()
+                    await asyncio.sleep(0.005)
+
+    async def _leave(self) -> None:
+        await self.processes.close()
+        self.attempts.close()
+        for loop in self._loops.values():
+            await loop.stop()
+        await self._give_back_the_rest()
+        self._emit(
+            "node_stopped",
+            given_back=self._given_back,
+            cancelled=self._cancelled,
+            running=self._left,
+        )
+        with suppress(errors.LeaseworkError):
+            while await self.recorder.tick(self._env.due_now()) == 0.0:
+                pass
+        self._watchdog.close()  # nothing runs any more, so the rest may take longer
+        self.guard.stop()
+        await own_tasks.in_thread_of_its_own(self._thread.join, self._settings.call_timeout)
+        await self.wakeups.stop()
+
+    # -- the guard's thread ----------------------------------------------------------------------
+    def _start_guard(self) -> None:
+        self._thread = threading.Thread(target=self._guard, name="leasework-guard", daemon=True)
+        self._thread.start()
+
+    def _guard(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=LOOP_FACTORY) as runner:
+                runner.run(self.guard.run())
+        except BaseException as error:  # otherwise start() would wait for it forever
+            text = errors.told(error)
+            self._emit("service_failed", service="guard", error=text)
+            refused = news.Refused(errors.Unavailable(f"the guard ended: {text}"))
+            self._in_loop(self.hear, refused)
+
+    async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the guard's loop and wait for it."""
+        if not self._thread.is_alive():
+            work.close()
+            return
+        future = asyncio.run_coroutine_threadsafe(work, self.guard.loop)
+        await asyncio.wrap_future(future)
+
+    def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the user's loop is closed: the process is ending
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    # -- in the user's loop ----------------------------------------------------------------------
+    def hear(self, item: news.News) -> None:
+        """What the guard told this node's host."""
+        match item:
+            case news.Joined(identity):
+                self._on_joined(identity)
+            case news.Refused(error):
+                if not self._joined.done():
+                    self._joined.set_exception(error)
+            case news.Fenced():
+                self.executor.take_waiting()
+                self.executor.end_all("lost")
+            case news.Answers():
+                self._on_database_back()
+            case news.Leadership():
+                for loop in [*self._duties.values(), self._loops["deadlines"]]:
+                    loop.wake()
+            case news.NodesChanged():
+                self._duties["rescuer"].wake()
+                if "syncer" in self._loops:
+                    self._loops["syncer"].wake()
+            case news.Halted(halted):
+                self._desk.halted = halted
+                self._wake_all()
+            case news.FailedOver():
+                self._on_failed_over()
+            case news.ClaimsUnknown():
+                self._desk.doubt()
+                self._claim_loop.wake()
+            case news.Signalled(signals):
+                self._on_signals(signals)
+
+    def _on_joined(self, identity: NodeIdentity) -> None:
+        self.attempts.worker_id = identity.worker_id
+        self._sleepers.forget()
+        if not self._joined.done():
+            self._joined.set_result(None)
+        self._wake_all()
+
+    def _on_failed_over(self) -> None:
+        """The failover may have lost acknowledged commits: completions, so that a finished job is
+        this node's again; claims; and the sleeping queues in this node's row."""
+        self._desk.doubt()
+        self._sleepers.forget()
+        self._producer.look()
+        self._claim_loop.wake()
+
+    def _on_signals(self, signals: tuple[Signal, ...]) -> None:
+        for signal in signals:
+            if signal.kind == "drain" and self.on_drain:
+                self._drained(self.on_drain, signal.token == 1)
+            if signal.kind == "cancel":
+                self.running.cancel(signal.token)
+
+    def _drained(self, on_drain: Callable[[bool], None], alone: bool) -> None:
+        try:
+            on_drain(alone)
+        except Exception as error:  # from the user's code
+            self._emit("callback_failed", name="on_drain", error=errors.told(error))
+
+    def _on_wake(self, wake: Wake) -> None:
+        match wake.kind:
+            case "q":
+                if self._producer.look(wake.subject):
+                    self._claim_loop.wake()
+            case "d":
+                self._duties["rescuer"].wake()
+                self.guard.poke()
+            case "e":
+                self.guard.poke()
+            case "l":
+                self.guard.lock_is_free(wake.subject)
+            case "s" if wake.subject == self._settings.name:
+                self._duties["periodic"].wake()
+            case "c" if wake.subject == str(self.guard.membership.identity.id):
+                self.guard.poke()
+
+    def _on_written(self) -> None:
+        # jobs that waited because too many outcomes were unrecorded may start now
+        for lane in self.executor.lanes.values():
+            self.executor.pump(lane)
+
+    def _wake_all(self) -> None:
+        for loop in self._all_loops():
+            loop.wake()
+
+    def _on_database_back(self) -> None:
+        for loop in self._all_loops():
+            if loop.lost:
+                loop.wake()
+
+    def _all_loops(self) -> list[Loop]:
+        return [self._claim_loop, *self._loops.values(), *self._duties.values()]
+
+    def _may_start(self, claim: Claim, now: float) -> bool:
+        membership = self.guard.membership
+        return (
+            claim.node == membership.identity.id
+            and membership.lease.valid(now)
+            # a failover may have lost the claim: drop jobs that still wait
+            and claim.job.claim_token >> 32 >= membership.timeline - 1
+        )
+
+    def _may_take(self, claim: Claim, now: float) -> bool:
+        """Return whether one more job may start."""
+        return self._may_start(claim, now) and self.acker.has_room(self.executor.busy, self._slots)
+
+    def _finished(self, claim: Claim, outcome: Outcome, ended: float) -> None:
+        if isinstance(outcome, Unknown):
+            self._leave_to_others(claim.job)
+        self.acker.put(claim, outcome, ended)
+
+    def _leave_to_others(self, job: ClaimedJob) -> None:
+        """Stop claiming jobs of this task, so that nodes that know it can claim them."""
+        unknown = self._desk.not_tasks
+        if job.task not in unknown:
+            self._emit("job_unknown", job=job.id, task=job.task)
+            if len(unknown) < Tuning.unknown_tasks:
+                unknown.add(job.task)

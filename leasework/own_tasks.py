@@ -1,0 +1,311 @@
+"""Tasks of leasework's own: a handler cannot cancel them, and the copy of a fork does not run them.
+
+Handlers share the event loop with leasework. One that cancels every task of the loop must not end
+the worker or its neighbours. One that forks leaves a copy of the loop in the child, which must
+never touch the parent's connections or run the parent's other handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import select
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from concurrent.futures import Executor, Future
+from concurrent.futures import thread as thread_pools
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from pathlib import Path
+from types import coroutine
+from typing import Any, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+from leasework.errors import LeaseworkError
+
+T = TypeVar("T")
+
+HANDLER: ContextVar[object | None] = ContextVar("leasework_handler", default=None)
+"""In a handler's context, and in what the handler starts: its attempt."""
+
+
+class OwnTask(asyncio.Task[T]):
+    """A task that no handler can cancel but the one that it works for."""
+
+    works_for: object | None = None
+    """The attempt that it runs now, or that started it."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        by = HANDLER.get()
+        if by is not None and by is not self.works_for:
+            return False
+        return super().cancel(msg)
+
+
+def start(work: Coroutine[Any, Any, T], name: str | None = None) -> OwnTask[T]:
+    """As ``asyncio.create_task``, for leasework's own work."""
+    context, works_for = copy_context(), HANDLER.get()
+    context.run(HANDLER.set, None)
+    loop = asyncio.get_running_loop()
+    task = OwnTask(_only_here(work, _generation), loop=loop, name=name, context=context)
+    task.works_for = works_for
+    return task
+
+
+def run(
+    work: Coroutine[Any, Any, T],
+    name: str,
+    on_error: Callable[[BaseException], None],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    code: Callable[[T], int] | None = None,
+) -> T:
+    """As ``asyncio.run``, but only the end of ``work`` ends the loop. If a handler stops the loop,
+    or raises through it from a task or callback of its own, ``on_error`` gets the error, and the
+    loop continues unless ``on_error`` raises it. If ``code`` is given and something does not end
+    with ``work``, exit at once with the code that it returns for the result."""
+    process = _generation
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        loop = runner.get_loop()
+        task = loop.run_until_complete(_started(work, name))
+        while True:
+            try:
+                result = loop.run_until_complete(task)
+                break
+            except BaseException as error:
+                leave_if_copy(process, error)
+                if loop.is_closed():
+                    raise
+                if task.done():
+                    if code and not loop.run_until_complete(_all_ended()):
+                        _exit_at_once(_code_of(error))
+                    raise
+                on_error(error)
+        if code and not loop.run_until_complete(_all_ended()):
+            _exit_at_once(code(result))
+        return result
+
+
+async def _started(work: Coroutine[Any, Any, T], name: str) -> OwnTask[T]:
+    return start(work, name)
+
+
+async def _only_here(work: Coroutine[Any, Any, T], process: int) -> T:
+    return await _steps(work, process)
+
+
+@coroutine
+def _steps(work: Coroutine[Any, Any, T], process: int) -> Generator[Any, Any, T]:
+    """Await ``work``; the copy of a fork ends before its next step, or where it would wait."""
+    value: T
+    try:
+        leave_if_copy(process)
+        awaited = work.send(None)
+        while True:
+            leave_if_copy(process)
+            try:
+                sent = yield awaited
+            except BaseException as error:
+                leave_if_copy(process)
+                awaited = work.throw(error)
+            else:
+                leave_if_copy(process)
+                awaited = work.send(sent)
+    except StopIteration as done:
+        value = done.value
+        return value
+
+
+# -- the end of the process ------------------------------------------------------------------------
+JOB_THREADS = "leasework-job"
+"""How the names of the threads begin in which handlers run."""
+
+
+def leave_stuck_threads(end: int | BaseException) -> None:
+    """Exit at once if a thread still runs that would keep the process alive. A handler's thread
+    does, although it is a daemon if its pool was made in one: Python waits for each pool. ``end``:
+    the exit status, or the error that ends the process."""
+
+    def keeps(thread: threading.Thread) -> bool:
+        if thread.name.startswith(JOB_THREADS):
+            thread.join(0.5)  # an idle one of a closed pool is about to end
+            return thread.is_alive()
+        return not thread.daemon and thread is not threading.main_thread()
+
+    if any(keeps(thread) for thread in threading.enumerate()):
+        _exit_at_once(end if isinstance(end, int) else _code_of(end))
+
+
+def _exit_at_once(code: int) -> NoReturn:
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
+    _flush()
+    os._exit(code)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):  # it may be closed, or its reader gone
+            stream.flush()
+
+
+_LAST_SECONDS = 0.5
+"""The time that tasks and threads have to end when a worker has stopped."""
+
+
+async def _all_ended() -> bool:
+    """Cancel the loop's other tasks. Return whether they end soon, and whether all threads of
+    pools are idle: the end of the loop would wait for them, however long that takes."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others and (await asyncio.wait(others, timeout=_LAST_SECONDS))[1]:
+        return False
+    for _ in range(10):
+        if not _pools_work():
+            return True
+        await asyncio.sleep(_LAST_SECONDS / 10)
+    return False
+
+
+def _pools_work() -> bool:
+    """Return whether a thread of a ThreadPoolExecutor runs what it was given. The innermost frame
+    does not tell: a call in C has none."""
+    runs = vars(thread_pools)["_WorkItem"].run.__code__
+    frames = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame.f_code is runs:
+            return True
+        if frame.f_back:
+            frames.append(frame.f_back)
+    return False
+
+
+class _ThreadOfItsOwn(Executor):
+    """Each call has a new daemon thread, also at the exit of the process."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        result: Future[T] = Future()
+        result.set_running_or_notify_cancel()  # a call cannot be cancelled
+
+        def run() -> None:
+            try:
+                value = fn(*args, **kwargs)
+            except BaseException as error:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
+        try:
+            threading.Thread(target=run, name="leasework-end", daemon=True).start()
+        except RuntimeError:  # Python 3.12 starts none at its exit; or there are too many
+            run()
+        return result
+
+
+async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> None:
+    """As ``asyncio.to_thread``, but it does not wait for the threads of the loop's pool."""
+    await asyncio.get_running_loop().run_in_executor(_ThreadOfItsOwn(), call, *arguments)
+
+
+# -- forks -----------------------------------------------------------------------------------------
+_generation = 0
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
+"""In which leasework works, and the thread of each."""
+
+
+def generation() -> int:
+    """Grows in the child of each fork."""
+    return _generation
+
+
+def works_here() -> None:
+    """leasework works in the running loop: the copy of it in a forked child must not go on."""
+    _loops[asyncio.get_running_loop()] = threading.get_ident()
+
+
+def leave_if_copy(process: int, error: BaseException | None = None) -> None:
+    """End this process if it was forked since ``generation()`` was ``process``."""
+    if process != _generation:
+        _leave(error)
+
+
+def _after_fork_in_child() -> None:
+    global _generation
+    _generation += 1
+    here = threading.get_ident()
+    for loop, thread in list(_loops.items()):
+        if thread == here:  # else its thread is not in the child
+            with suppress(RuntimeError):  # it is closed
+                loop.call_soon(_leave)
+            _look_away(loop)
+    _loops.clear()
+
+
+def _look_away(loop: asyncio.AbstractEventLoop) -> None:
+    """Make uvloop see no events in this child. It polls once more before it calls ``_leave``. It
+    would read what the parent's sockets have received, and take the wake-up that a thread of the
+    parent has sent: after that no thread could wake the parent's loop."""
+    if not hasattr(loop, "_get_backend_id") or not hasattr(select, "epoll"):
+        return
+    watches = loop._get_backend_id()
+    with suppress(OSError), select.epoll() as nothing:
+        for line in Path(f"/proc/self/fdinfo/{watches}").read_text().splitlines():
+            if line.startswith("tfd:"):  # uvloop aborts if one that it knows is missing
+                nothing.register(int(line.split()[1]), 0)
+        os.dup2(nothing.fileno(), watches)
+
+
+def _leave(error: BaseException | None = None) -> NoReturn:
+    """As the child would have ended by itself, but nothing of the parent is closed or flushed to
+    its connections: those are still the parent's."""
+    code = _code_of(error)
+    _flush()
+    os._exit(code)
+
+
+def _code_of(error: BaseException | None) -> int:
+    """Return the exit status of a process that this error ends. Print the error."""
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        return code & 0xFF
+    if error is None:
+        return 0
+    with suppress(BaseException):
+        if isinstance(error, LeaseworkError):
+            sys.stderr.write(f"leasework: {error}\n")
+        else:
+            traceback.print_exception(error)
+    return 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+async def within(seconds: float, awaited: Awaitable[object]) -> bool:
+    """Wait at most ``seconds``. Return whether ``awaited`` ended by then; if not, it is
+    cancelled."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaited
+    except TimeoutError:
+        return False
+    return True
+
+
+async def to_its_end(stopping: asyncio.Future[None]) -> None:
+    """Wait until the node has stopped, even if this task is cancelled, as frameworks do. A stop
+    that ends halfway would leave jobs that no process runs. The stop has its own time limits."""
+    cancelled = False
+    while not stopping.done():
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cancelled = True
+    stopping.result()
+    if cancelled:
+        raise asyncio.CancelledError

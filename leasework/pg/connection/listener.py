@@ -1,0 +1,132 @@
+"""LISTEN on the work connection, tested by notifications that the process sends to itself.
+
+After a wake-up, the process claims over this same connection: if it can claim, it can also
+listen. So listening needs no extra connection.
+
+Wake-ups are only faster than polling. While they are not known to arrive, ``healthy`` is False and
+the services poll faster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from leasework import errors, own_tasks
+from leasework.config import Settings
+from leasework.env import Env
+from leasework.model.moments import in_seconds
+from leasework.pg.stores.store import PgStore
+from leasework.ports import Wake
+from leasework.telemetry import Emit
+from leasework.tuning import Tuning
+
+_POOLED = "connected through a pooler, which has no LISTEN: polling only"
+_QUEUE_FULL = (
+    "the server's notification queue is half full: a listening session has been in a transaction "
+    "for a long time"
+)
+
+
+@dataclass(eq=False)
+class Listener:
+    """Calls ``on_wake`` in the event loop for each notification of this schema's channel."""
+
+    _settings: Settings
+    _env: Env
+    _store: PgStore
+    _on_wake: Callable[[Wake], None]
+    _emit: Emit
+
+    def __post_init__(self) -> None:
+        self._pool = self._store.pool
+        self._task: asyncio.Task[None] | None = None
+        self.healthy = False
+        self.pooled = False
+        self._said = False
+        """The event listen_lost was emitted, and wake-ups have not arrived since."""
+        self._echo = ""
+        self._heard = asyncio.Event()
+        """Set when the echo has arrived, or never will."""
+        self._lost = asyncio.Event()
+        """Set when the connection has ended."""
+
+    def start(self) -> None:
+        if self._settings.listen:
+            self._task = own_tasks.start(self._run(), name="leasework-listen")
+
+    async def stop(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._pool.deafen(self._told)
+
+    async def _run(self) -> None:
+        while not self.pooled:
+            try:
+                self._say(await self._listen())
+            except errors.LeaseworkError as error:
+                self._say(str(error))
+            except Exception as error:  # nothing awaits this task: it must continue
+                self._say(errors.told(error))
+            finally:
+                self.healthy = False
+            await asyncio.sleep(self._env.jitter(Tuning.listen_retry_seconds, 0.25))
+
+    def _say(self, why: str) -> None:
+        if not self._said:
+            self._emit("listen_lost", why=why)
+        self._said = True
+
+    async def _listen(self) -> str:
+        """Listen until it fails, and return the reason."""
+        self._lost.clear()
+        facts = await self._pool.listen(self._told)
+        self.pooled = facts.pooled
+        if self.pooled:
+            self._said = False  # report this reason even after an earlier one
+            return _POOLED
+        return await self._test()
+
+    async def _test(self) -> str:
+        """Notify this process from time to time. When no echo arrives, return the reason."""
+        call_timeout = self._settings.timings.call_timeout
+        while not self._lost.is_set():
+            self._echo = str(self._env.new_id())
+            self._heard.clear()
+            if not await self._store.notify(f"n:{self._echo}"):
+                self.healthy = False
+                self._say(_QUEUE_FULL)
+                await self._pause(Tuning.listen_retry_seconds)
+                continue
+            if not await own_tasks.within(call_timeout, self._heard.wait()):
+                return "a test notification did not arrive"
+            if not self.healthy and not self._lost.is_set():
+                self.healthy, self._said = True, False
+                self._emit("listen_works")
+                self._on_wake(Wake("q"))  # all queues, since earlier wake-ups were missed
+            check = in_seconds(self._settings.polling.listen_check)
+            await self._pause(self._env.jitter(check, 0.2))
+        return "the connection was lost"
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait until the connection is lost, at most ``seconds``."""
+        await own_tasks.within(seconds, self._lost.wait())
+
+    def _told(self, text: str | None) -> None:
+        """Handle a notification, which any login of the database can send, with any text. None: the
+        connection has ended."""
+        if text is None:
+            self._lost.set()
+            self._heard.set()
+            return
+        kind, _, subject = text.partition(":")
+        if kind == "n":
+            if subject == self._echo:
+                self._heard.set()
+            return
+        try:
+            self._on_wake(Wake(kind, subject))
+        except Exception as error:
+            self._emit("note_refused", note=text, error=errors.told(error))

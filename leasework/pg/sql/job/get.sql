@@ -1,0 +1,4 @@
+-- One job, wherever it is.
+-- locks: none
+-- index: job_pkey, job_done_pkey, node_pkey, death_pkey
+select {{JobRecord}} from leasework.jobs where id = %(job)s

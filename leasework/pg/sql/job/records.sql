@@ -1,0 +1,4 @@
+-- Jobs by their ids, wherever they are.
+-- locks: none
+-- index: job_pkey, job_done_pkey, node_pkey, death_pkey
+select {{JobRecord}} from leasework.jobs where id = any (%(ids)s::uuid[])

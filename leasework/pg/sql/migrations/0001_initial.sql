@@ -1,0 +1,1932 @@
+-- The whole first schema. "leasework." is replaced by the schema's name if that is not the default. Nothing here
+-- depends on search_path.
+
+create table leasework.migration (
+    number      integer     primary key,
+    name        text        not null,
+    -- the oldest schema number that a program must know to work with the current schema
+    min_known   integer     not null,
+    applied_at  timestamptz not null default now()
+);
+
+-- ---- Helpers --------------------------------------------------------------------------------
+
+-- The server's timeline, which grows with each promotion; null if the server does not report it. Managed services
+-- refuse these functions in different ways.
+create function leasework.server_timeline() returns bigint
+language plpgsql volatile parallel restricted security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
+exception when others then
+    return null;
+end $$;
+
+-- Every dump must include this table, so that tokens never fall, not even after a move to a server on a lower timeline.
+create table leasework.incarnation (
+    one    boolean primary key default true check (one),
+    -- whether the server reports its timeline; if not, it counts as 1
+    told   boolean not null,
+    -- the server's timeline when a node last read it
+    seen   bigint  not null,
+    -- the timelines of earlier servers, and one for each time that a person lifted the tokens
+    added  bigint  not null default 0,
+    -- the timeline that a node saw for as long as any lease lasts: nobody relies on what a promotion to it lost
+    settled bigint not null default 0
+);
+insert into leasework.incarnation (told, seen) select t is not null, coalesce(t, 1) from leasework.server_timeline() t;
+
+-- The upper half of every token, plus one: the server's timeline plus "added". A claim reads it without an exception
+-- block, which would be a subtransaction each time. Heartbeats notice when the server refuses.
+create function leasework.timeline() returns bigint
+language plpgsql volatile parallel restricted security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    known leasework.incarnation;
+    ours  bigint := 1;
+begin
+    select * into known from leasework.incarnation;
+    if not found then
+        perform leasework.refuse('the row of leasework.incarnation is missing; the next heartbeat makes it again');
+    end if;
+    if known.told then
+        ours := ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint;
+    end if;
+    return known.added + ours + case when ours < known.seen then known.seen else 0 end;
+end $$;
+
+-- The same, and record the server's timeline. If it is lower, the data came from another server, whose timelines are
+-- added. A row that was deleted by hand is created again. settles: record that this timeline is settled.
+create function leasework.note_timeline(settles bigint default 0) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    known leasework.incarnation;
+    ours  bigint := leasework.server_timeline();
+begin
+    select * into known from leasework.incarnation;
+    if not found then
+        return leasework.lift_tokens();
+    end if;
+    if known.told <> (ours is not null) or known.seen <> coalesce(ours, 1) then
+        update leasework.incarnation i
+        set told = ours is not null, seen = coalesce(ours, 1),
+            added = i.added + case when coalesce(ours, 1) < i.seen then i.seen else 0 end
+        where i.told <> (ours is not null) or i.seen <> coalesce(ours, 1);
+        return leasework.timeline();
+    end if;
+    if settles > known.settled and settles = known.added + known.seen then
+        update leasework.incarnation set settled = settles;
+    end if;
+    return known.added + known.seen; -- every heartbeat ends here
+end $$;
+revoke execute on function leasework.note_timeline(bigint) from public;
+
+-- Raise all future tokens above all earlier ones, even above those that only external systems know: for data from an
+-- older backup, and for a failover that lost commits on a server that does not report its timeline. Workers also forget
+-- where to begin: the sequence is part of what they know the server by. Sequences that are behind their rows continue
+-- after them.
+create sequence leasework.lift_seq as bigint;
+create function leasework.lift_tokens() returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    ours     bigint := coalesce(leasework.server_timeline(), 1);
+    sequence regclass;
+    used     bigint;
+    highest  bigint := (
+        select coalesce(max(t.token), 0) from (
+            select max(token) as token from leasework.fence union all select max(token) from leasework.leader
+            union all select max(token) from leasework.node union all select max(claim_token) from leasework.job
+            union all select max(claim_token) from leasework.job_done
+            union all select max(claim_token) from leasework.attempt) t);
+begin
+    perform nextval('leasework.lift_seq');
+    -- Logical replication copies the rows, and not the sequences that gave them their numbers.
+    for sequence, used in values
+        ('leasework.seat_seq'::regclass, (select max(j.seat) from leasework.job j)),
+        ('leasework.event_id_seq', (select max(e.id) from leasework.event e)),
+        ('leasework.tally_id_seq', (select max(t.id) from leasework.tally t)),
+        ('leasework.bid_ticket_seq', (select max(b.ticket) from leasework.bid b)),
+        ('leasework.release_number_seq', (select max(r.number) from leasework.release r))
+    loop
+        if used > coalesce(pg_sequence_last_value(sequence), 0) then
+            perform setval(sequence, used);
+        end if;
+    end loop;
+    insert into leasework.incarnation as i (told, seen, added)
+    values (leasework.server_timeline() is not null, ours, (highest >> 32) + (highest > 0)::integer)
+    on conflict (one) do update
+    set added = greatest(i.added + 1, (highest >> 32) + 2 - ours) + case when ours < i.seen then i.seen else 0 end,
+        told = excluded.told, seen = excluded.seen;
+    return leasework.timeline();
+end $$;
+revoke execute on function leasework.lift_tokens() from public;
+
+-- Roll back a statement that found a violation.
+create function leasework.refuse(why text) returns bigint
+language plpgsql volatile as $$
+begin
+    raise exception 'leasework: %', why using errcode = 'LH001';
+end $$;
+
+-- ---- Nodes and leases -----------------------------------------------------------------------
+
+create sequence leasework.token_seq as bigint;
+
+create table leasework.node (
+    id             uuid        primary key,
+    token          bigint      not null,
+    seq            bigint      not null default 1,
+    -- grows when a claim's outcome is unknown: claims of earlier epochs change nothing
+    epoch          integer     not null default 1,
+    lease_seconds  real        not null,
+    app            text        not null,
+    release        text        not null,
+    host           text        not null,
+    pid            integer     not null,
+    version        text        not null,
+    executes       boolean     not null default true,
+    defines        boolean     not null default false, -- its code has schedules
+    tasks          text[]      not null default '{}',
+    queues         jsonb       not null default '{}',
+    -- queues on which this node sleeps and wants to be woken
+    sleeping       text[]      not null default '{}',
+    started_at     timestamptz not null default now(),
+    renewed_at     timestamptz not null default now(),
+    -- a person halted its claiming; it continues to run, and obeys with its next renewal
+    halted         boolean     not null default false,
+    -- what the process reports about itself: leaderships with terms, running jobs, loop lag
+    info           jsonb       not null default '{}'
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+create function leasework.worker_id(host text, pid integer, node uuid) returns text
+language sql immutable
+return host || ':' || pid || ':' || right(node::text, 6);
+
+-- Every dead node, however its row was deleted. The rescuer frees its jobs.
+create table leasework.death (
+    node       uuid        primary key,
+    worker_id  text        not null,
+    app        text        not null,
+    release    text        not null,
+    died_at    timestamptz not null default now(),
+    -- all its claims were found and freed
+    settled    boolean     not null default false,
+    -- died: was silent, or certified by its parent; fenced: the process continues under another id; left: stopped
+    how        text        not null default 'died',
+    -- when a person marked it as seen
+    seen_at    timestamptz
+);
+create index death_open on leasework.death (died_at) where not settled;
+create index death_unseen on leasework.death (died_at) where how = 'died' and seen_at is null;
+
+create function leasework.bury() returns trigger
+language plpgsql as $$
+begin
+    insert into leasework.death (node, worker_id, app, release, settled, how)
+    values (old.id, leasework.worker_id(old.host, old.pid, old.id), old.app, old.release, not old.executes,
+            case when old.info ? 'left' then 'left' else 'died' end)
+    on conflict (node) do nothing;
+    return null;
+end $$;
+
+create trigger bury after delete on leasework.node
+for each row execute function leasework.bury();
+
+create table leasework.leader (
+    name           text        primary key,
+    node           uuid,
+    token          bigint      not null default 0,
+    seq            bigint      not null default 0,
+    lease_seconds  real        not null,
+    acquired_at    timestamptz,
+    renewed_at     timestamptz,
+    -- counts since its row was created, for people: the protocol does not use them
+    acquired       bigint      not null default 0,
+    renewed        bigint      not null default 0,
+    resigned       bigint      not null default 0,
+    -- terms that ended without a resignation
+    expired        bigint      not null default 0,
+    -- the time between terms without a valid lease; and since when there has been none
+    leaderless_seconds double precision not null default 0,
+    vacated_at     timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- What a dead node held, however many names there have ever been. A renewal does not change it, and stays HOT.
+create index leader_node on leasework.leader (node) where node is not null;
+
+-- Changes only at an acquisition, so that a long duty under FOR SHARE never blocks a renewal.
+create table leasework.fence (
+    name   text   primary key,
+    token  bigint not null default 0
+);
+
+-- Every term, for people, and to create rows again that were deleted by hand.
+create table leasework.term (
+    name         text        not null,
+    token        bigint      not null,
+    node         uuid        not null,
+    worker_id    text        not null,
+    acquired_at  timestamptz not null,
+    primary key (name, token)
+);
+
+-- The processes that wait for a lock, in the order of tickets: one place each. A node's bids are deleted with it.
+create table leasework.bid (
+    name    text   not null,
+    node    uuid   not null references leasework.node on delete cascade,
+    ticket  bigint not null generated always as identity,
+    made_at timestamptz not null default clock_timestamp(),
+    primary key (name, node)
+);
+create index bid_order on leasework.bid (name, ticket);
+create index bid_node on leasework.bid (node);
+
+-- Names of deployments, numbered in the order in which they were first seen.
+create table leasework.release (
+    app         text        not null,
+    name        text        not null,
+    number      bigint      generated always as identity,
+    first_seen  timestamptz not null default now(),
+    primary key (app, name)
+);
+
+-- ---- Jobs -----------------------------------------------------------------------------------
+
+-- A job's place in its queue. Seats grow in the order in which jobs become available. A transaction gets its xid before
+-- it takes a seat (trigger job_seat), which tells a claim the seats that can still be filled.
+create sequence leasework.seat_seq as bigint;
+
+-- The levels of a queue, in the order in which their jobs run: odd for fresh jobs. PostgreSQL inlines this function, so
+-- that it matches the index job_ready. A generated column would make large claims and enqueues slower (ADR 44).
+create function leasework.level(priority smallint, fresh boolean) returns integer
+language sql immutable return priority * 2 + fresh::integer;
+
+-- Every unfinished job. The columns that a claim changes are last, so that the WAL record of the new row version shares
+-- its beginning with the old one. None of them is indexed, so the update is HOT.
+create table leasework.job (
+    id               uuid        primary key,
+    queue            text        not null,
+    task_name        text        not null,
+    priority         smallint    not null default 0,
+    -- false: it was claimed before and came back; it runs before the fresh ones of its priority
+    fresh            boolean     not null default true,
+    seat             bigint      not null default nextval('leasework.seat_seq'),
+    run_at           timestamptz not null default now(),
+    created_at       timestamptz not null default now(),
+    max_attempts     smallint    not null default 5,
+    timeout_seconds  real,
+    history          boolean     not null default true,
+    unique_key       text,
+    schedule         text,
+    -- the moment of the schedule's tick, which stays when a retry moves run_at
+    tick_at          timestamptz,
+    -- whether it has rows in leasework.deadline; if not, they are not searched
+    deadlines        boolean     not null default false,
+    -- take it from its node after this time, even if the node is alive
+    requeue_seconds  real,
+    -- the span that enqueued it, as W3C's traceparent
+    trace            text,
+    tags             text[]      not null default '{}',
+    -- of its arguments: which version of the task made it
+    version          smallint    not null default 1,
+    -- what to enqueue when it fails for good: a callback, as in leasework.deadline
+    on_failure       jsonb,
+    payload          jsonb       not null,
+    -- true: available (node is null) or running (node is not null); false: waits for run_at
+    ready            boolean     not null default true,
+    -- why it waits: scheduled, retryable, snoozed, unknown_task, unknown_version, no_process, unreadable
+    held_because     text,
+    last_error       text,
+    progress         real,
+    progress_note    text,
+    started_at       timestamptz,
+    crashes          smallint    not null default 0,
+    cancel_requested boolean     not null default false,
+    attempt          smallint    not null default 0,
+    node             uuid,
+    claim_token      bigint,
+    claimed_at       timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_threshold = 100000);
+
+-- Available and running jobs: a claim changes no column of this index, and is a HOT update. Claims do not read the
+-- entries of running jobs, because they know where to begin.
+create index job_ready on leasework.job (queue, (priority * 2 + fresh::integer), seat) where ready;
+create index job_waiting on leasework.job (run_at, id) where not ready;
+
+-- How far a node has claimed. None of its jobs at a level has a seat above this one, so the jobs of a dead node are
+-- found without reading all waiting jobs. A claim writes it ten thousand seats ahead, so it seldom writes.
+create table leasework.claimed_to (
+    node  uuid    not null,
+    queue text    not null,
+    level integer not null,
+    seat  bigint  not null,
+    primary key (node, queue, level)
+) with (fillfactor = 50);
+
+-- Where all workers of a server may begin to claim at a level of fresh jobs: see leasework.claim. The seat is the
+-- last value of the sequence begin_<slot>. A sequence leaves no dead versions beside a held snapshot. A slot is free
+-- again after a restart: until then, workers remember it, and a claim that has stood still may publish there.
+create table leasework.shared_begin (
+    slot    smallint    primary key,
+    started timestamptz,
+    server  bigint,
+    queue   text,
+    level   integer
+);
+insert into leasework.shared_begin (slot) select generate_series(1, 16);
+do $$ begin
+    for slot in 1 .. 16 loop execute format('create sequence leasework.begin_%s as bigint', slot); end loop;
+end $$;
+
+-- What a node must know to run a job: a name among leasework.node.tasks.
+create function leasework.needs(task text, version smallint) returns text
+language sql immutable as $$
+    select case when version = 1 then task else task || ' (version ' || version || ')' end
+$$;
+
+-- few rows, which every status reads; no claim writes it
+create index job_unknown on leasework.job (task_name) where held_because in ('unknown_task', 'unknown_version');
+
+create function leasework.job_seat() returns trigger
+language plpgsql as $$
+declare
+    xid xid8 := pg_current_xact_id(); -- an assignment costs much less than PERFORM, which runs a query
+begin
+    return null;
+end $$;
+
+create trigger job_seat before insert or update of seat on leasework.job
+for each statement execute function leasework.job_seat();
+alter table leasework.job enable always trigger job_seat;
+
+create table leasework.job_done (
+    id            uuid        not null,
+    finished_at   timestamptz not null default now(),
+    queue         text        not null,
+    task_name     text        not null,
+    priority      smallint    not null,
+    run_at        timestamptz not null,
+    created_at    timestamptz not null,
+    started_at    timestamptz,
+    max_attempts  smallint    not null,
+    attempt       smallint    not null,
+    crashes       smallint    not null,
+    timeout_seconds real,
+    state         text        not null,
+    schedule      text,
+    tick_at       timestamptz,
+    node          uuid,
+    claim_token   bigint,
+    tags          text[]      not null default '{}',
+    version       smallint    not null default 1,
+    on_failure    jsonb,
+    payload       jsonb       not null,
+    result        jsonb,
+    last_error    text,
+    primary key (id, finished_at)
+) partition by range (finished_at);
+
+-- Days are created ahead. Rows that no day covers are kept here, so none is refused.
+create table leasework.job_done_default partition of leasework.job_done default;
+
+-- When the oldest of the jobs ended that no day covers. No role may read a partition by its name.
+create function leasework.undated() returns timestamptz
+language sql stable security definer set search_path = pg_catalog, pg_temp
+return (select min(d.finished_at) from (select finished_at from leasework.job_done_default limit 10000) d);
+
+create index job_done_bad on leasework.job_done (state, id) where state <> 'completed';
+
+-- One row per attempt that did not just complete.
+create table leasework.attempt (
+    job_id       uuid        not null,
+    claim_token  bigint      not null,
+    attempt      smallint    not null,
+    node         uuid,
+    started_at   timestamptz,
+    ended_at     timestamptz not null default now(),
+    outcome      text        not null,
+    error        text,
+    primary key (job_id, claim_token)
+);
+create index attempt_ended on leasework.attempt (ended_at);
+create index attempt_outcome on leasework.attempt (outcome, ended_at);
+
+-- Unique keys have a table of their own, because a job's row moves to job_done.
+create table leasework.job_key (
+    key         text        primary key,
+    job_id      uuid        not null,
+    -- null: until the job has finished
+    held_until  timestamptz
+);
+create index job_key_held on leasework.job_key (held_until) where held_until is not null;
+
+-- Jobs whose enqueue was repeated because the first try got no answer. The first try may still arrive late, when the
+-- job has run and moved, and looks here. Few rows, kept for two hours after the job was last seen.
+create table leasework.repeated (
+    job_id  uuid        primary key,
+    at      timestamptz not null
+);
+
+-- A request to a node, such as a cancel of a running job. The node's next heartbeat reads it.
+create table leasework.signal (
+    node    uuid not null,
+    job_id  uuid not null,
+    kind    text not null,
+    claim_token bigint not null,
+    primary key (node, job_id, kind)
+);
+
+-- The stack of a running job's handler: a person asks for it (a signal of the kind "stack", whose job_id is this
+-- request), and the job's node writes it. One per job; pruned after an hour.
+create table leasework.stack (
+    job_id      uuid        primary key,
+    request     uuid        not null,
+    node        uuid        not null,
+    claim_token bigint      not null,
+    asked_at    timestamptz not null,
+    answered_at timestamptz,
+    says        text
+);
+
+-- Create the coming days, drop the expired ones. A DROP that waits for readers blocks the inserts behind it, so
+-- lock_timeout is short, and the next round tries again.
+create function leasework.partitions(clock timestamptz, ahead_days integer, keep_days integer)
+returns table (made integer, dropped integer)
+language plpgsql volatile set lock_timeout = '200ms' as $$
+declare
+    today date := (clock at time zone 'UTC')::date;
+    d     date;
+    part  text;
+begin
+    made := 0; dropped := 0;
+    perform pg_advisory_xact_lock(leasework.lock_class('leasework.days'), 0); -- processes that start at once
+    -- first, and a limited number, because the changes below lock the table until the end
+    delete from leasework.job_done_default where ctid = any (array(
+        select ctid from leasework.job_done_default
+        where finished_at < clock - make_interval(days => keep_days + 1) limit 50000));
+    for d in select today + n from generate_series(0, ahead_days) n loop
+        part := 'job_done_' || to_char(d, 'YYYYMMDD');
+        continue when to_regclass(format('leasework.%I', part)) is not null;
+        -- a day stays in the default partition if that already has rows of it (nodes create the days when they start)
+        continue when exists (select 1 from leasework.job_done_default
+                              where finished_at >= d::timestamp at time zone 'UTC'
+                                and finished_at < (d + 1)::timestamp at time zone 'UTC');
+        execute format('create table leasework.%I partition of leasework.job_done for values from (%L) to (%L)',
+                       part, d::timestamp at time zone 'UTC', (d + 1)::timestamp at time zone 'UTC');
+        made := made + 1;
+    end loop;
+    for part in
+        select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'leasework.job_done'::regclass and c.relname ~ '^job_done_[0-9]{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < today - keep_days
+    loop
+        execute format('drop table leasework.%I', part);
+        dropped := dropped + 1;
+    end loop;
+    return next;
+end $$;
+
+-- ---- Schedules ------------------------------------------------------------------------------
+
+create table leasework.schedule (
+    app            text        not null,
+    name           text        not null,
+    spec           jsonb       not null,
+    described      text        not null,
+    task_name      text        not null,
+    job            jsonb       not null,
+    missed         text        not null,
+    grace_seconds  real        not null,
+    -- false: put at run time, and kept until somebody deletes it
+    in_code        boolean     not null default true,
+    -- of the code; of a schedule that was put, a name that changes with each definition
+    release        text        not null,
+    paused         boolean     not null default false,
+    -- the last pause that ended: the moments in it were missed on purpose
+    paused_at      timestamptz,
+    resumed_at     timestamptz,
+    -- the newest decided instant; nothing at or before it ever fires
+    high_water     timestamptz,
+    -- the first undecided instant; null: never again
+    next_at        timestamptz,
+    -- earlier definitions with moments that were due and undecided when the code changed, each until that instant, and
+    -- the first moment of the current one: {"stretches": [{spec, first, until}, ...], "first"}
+    former         jsonb,
+    updated_at     timestamptz not null default now(),
+    primary key (app, name)
+) with (fillfactor = 70);
+create index schedule_next on leasework.schedule (app, next_at) where not paused and next_at is not null;
+
+-- What the definition of a schedule changes in its row. Due and undecided moments stay due, even if the spec changes.
+create function leasework.redefined(old leasework.schedule, new leasework.schedule) returns leasework.schedule
+language plpgsql immutable as $$
+begin
+    new.paused := old.paused;
+    new.high_water := old.high_water;
+    new.former := old.former;
+    if old.spec = new.spec then
+        new.next_at := old.next_at;
+    elsif old.next_at <= new.updated_at then
+        new.former := jsonb_build_object(
+            'first', new.next_at,
+            'stretches', coalesce(old.former -> 'stretches', '[]') || jsonb_build_object(
+                'spec', old.spec, 'first', coalesce(old.former -> 'first', to_jsonb(old.next_at)),
+                'until', new.updated_at));
+        new.next_at := least(old.next_at, new.next_at);
+    else
+        new.former := null;
+    end if;
+    return new;
+end $$;
+
+-- The ledger: what happened to each due moment.
+create table leasework.tick (
+    app         text        not null,
+    schedule    text        not null,
+    fire_at     timestamptz not null,
+    -- the end of one entry for a long stretch of missed moments from fire_at
+    until       timestamptz,
+    -- fired | missed | manual (a person ran it, in addition to its ticks)
+    state       text        not null,
+    job_id      uuid,
+    term        bigint,
+    decided_at  timestamptz not null default now(),
+    primary key (app, schedule, fire_at)
+);
+create index tick_decided on leasework.tick (decided_at);
+
+-- Rows of the ledger that were decided until then have been deleted: nobody knows what fired. No row: none has been.
+create table leasework.ledger_begin (
+    one boolean     primary key default true check (one),
+    at  timestamptz not null
+);
+
+-- ---- Deadlines ------------------------------------------------------------------------------
+-- Deadlines. One row per level. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
+-- write names the state before. "waiting": the start of its interval (the first start of its job) is not known yet.
+-- Lock order: jobs, then unique keys, then deadlines.
+
+-- What is wrong with the job that a breach or a failure would enqueue.
+create function leasework.callback_wrong(callback jsonb, label text default 'on_breach') returns text
+language plpgsql immutable as $$
+declare
+    opt   text;
+    val   jsonb;
+    wrong text;
+begin
+    if jsonb_typeof(callback) is distinct from 'object' or jsonb_typeof(callback -> 'task') is distinct from 'string' then
+        return format('needs %s, the name of a task', label);
+    end if;
+    for opt, val in select * from jsonb_each(callback) loop
+        continue when jsonb_typeof(val) = 'null';
+        wrong := case
+            when opt in ('task', 'queue') then
+                case when jsonb_typeof(val) <> 'string' or length(val #>> '{}') not between 1 and 200
+                     then 'must be text of 1 to 200 characters' end
+            when opt in ('priority', 'max_attempts', 'timeout', 'requeue_after', 'version') then
+                leasework.enqueue_number(opt, jsonb_typeof(val), val #>> '{}')
+            when opt = 'tags' then leasework.tags_wrong(val)
+            else 'is not known' end;
+        if wrong is not null then
+            return format('has an %s whose %s %s', label, left(opt, 100), wrong);
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Refuse a callback that cannot become a job, however it is written: a sweep that met it would fail, with every other
+-- deadline in it.
+create function leasework.callback_check() returns trigger
+language plpgsql as $$
+begin
+    if leasework.callback_wrong(new.callback) is not null then
+        raise exception 'leasework: a deadline %, got %', leasework.callback_wrong(new.callback),
+            left(new.callback::text, 100) using errcode = 'LH002';
+    end if;
+    return new;
+end $$;
+
+create table leasework.deadline (
+    -- the job's id, or its own if it has no job; it connects a breach with its pages
+    id            uuid        not null,
+    level         smallint    not null,
+    of_job        boolean     not null,
+    name          text        not null,
+    schedule      text,
+    tick_at       timestamptz,
+    state         text        not null check (state in ('waiting', 'armed', 'met', 'breached', 'cancelled')),
+    since         text        not null,
+    seconds       double precision not null,
+    -- for since 'average': the most runs to average, and the factor
+    runs          smallint,
+    factor        real,
+    until         text        not null,
+    on_cancel     text        not null,
+    due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled'))
+                  check (due_at between '0002-01-01 00:00Z' and '9999-12-31 00:00Z'),
+    -- task, queue, priority, max_attempts, timeout, requeue_after, tags, version of the callback's job
+    callback      jsonb       not null,
+    made_at       timestamptz not null,
+    closed_at     timestamptz,
+    -- the job's state when the deadline was decided
+    job_state     text,
+    callback_job  uuid,
+    primary key (id, level)
+) with (fillfactor = 70);
+create trigger callback before insert or update of callback on leasework.deadline
+for each row execute function leasework.callback_check();
+create index deadline_due on leasework.deadline (due_at) where state = 'armed';
+create index deadline_waiting on leasework.deadline (made_at) where state = 'waiting';
+create index deadline_closed on leasework.deadline (closed_at) where closed_at is not null;
+create index deadline_breached on leasework.deadline (closed_at) where state = 'breached';
+-- A deadline without a job is armed once per name, and exists once per name and moment of its first level. Other levels
+-- follow the first: an old one must not block them
+create unique index deadline_name on leasework.deadline (name, level) where not of_job and state = 'armed';
+create unique index deadline_moment on leasework.deadline (name, due_at) where not of_job and level = 1;
+
+-- How long successful runs took, only of jobs with a deadline since 'average'.
+create table leasework.run_time (
+    task_name  text             not null,
+    ended_at   timestamptz      not null,
+    job_id     uuid             not null,
+    seconds    double precision not null,
+    primary key (task_name, ended_at, job_id)
+);
+
+-- A callback may be only the name of a task.
+create function leasework.callback_of(given jsonb) returns jsonb
+language sql immutable
+return case when jsonb_typeof(given) = 'object' then given
+            when given is not null then jsonb_build_object('task', given) end;
+
+-- What is wrong with the option "deadline": one level or an array of at most 8, each
+--   on_breach (required): a task's name, or an object with task, queue, priority, max_attempts,
+--   timeout, requeue_after, tags; seconds; since 'scheduled' | 'enqueued' | 'started' | 'tick' | 'fixed'
+--   (with at) | 'average' (with runs, factor); until 'success' | 'finished';
+--   on_cancel 'cancel' | 'keep'; name
+create function leasework.deadline_wrong(wanted jsonb) returns text
+language plpgsql stable as $$
+declare
+    item  jsonb;
+    since text;
+    secs  text;
+    runs  text;
+    ratio text;
+    wrong text;
+begin
+    if jsonb_typeof(wanted) = 'object' then
+        wanted := jsonb_build_array(wanted);
+    end if;
+    if jsonb_typeof(wanted) <> 'array' or jsonb_array_length(wanted) not between 1 and 8 then
+        return 'must be an object, or an array of 1 to 8';
+    end if;
+    for item in select e from jsonb_array_elements(wanted) e loop
+        if jsonb_typeof(item) <> 'object' then
+            return 'must be an object, or an array of 1 to 8';
+        end if;
+        since := coalesce(item ->> 'since', 'scheduled');
+        secs := case when coalesce(jsonb_typeof(item -> 'seconds'), 'number') = 'number'
+                     then coalesce(item ->> 'seconds', '0') end;
+        runs := coalesce(item ->> 'runs', '1');
+        ratio := case when coalesce(jsonb_typeof(item -> 'factor'), 'null') in ('number', 'null')
+                      then coalesce(item ->> 'factor', '1') end;
+        wrong := leasework.callback_wrong(leasework.callback_of(item -> 'on_breach'));
+        if item - '{on_breach,seconds,since,at,runs,factor,until,on_cancel,name}'::text[] <> '{}' then
+            return 'has options that are not known';
+        elsif wrong is not null then
+            return wrong;
+        elsif since not in ('scheduled', 'enqueued', 'started', 'tick', 'fixed', 'average') then
+            return 'must count since scheduled, enqueued, started, tick, fixed or average';
+        elsif coalesce(item ->> 'until', 'success') not in ('success', 'finished') then
+            return 'must hold until success or finished';
+        elsif coalesce(item ->> 'on_cancel', 'cancel') not in ('cancel', 'keep') then
+            return 'must have on_cancel cancel or keep';
+        elsif secs is null or secs::numeric not between 0 and 3162240000 then
+            return 'must have seconds from 0 to 100 years';
+        elsif since in ('scheduled', 'enqueued', 'started', 'tick') and secs::numeric <= 0 then
+            return 'must have seconds above 0';
+        elsif (since = 'fixed' or item ->> 'at' is not null)
+              and leasework.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
+            return 'needs at, a time with a time zone, when it is fixed';
+        elsif runs !~ '^[1-9][0-9]{0,2}$|^1000$' or since = 'average' and item ->> 'runs' is null then
+            return 'needs runs, a whole number from 1 to 1000, when it counts since average';
+        elsif ratio is null or ratio::numeric not between 0.001 and 1000 then
+            return 'must have a factor from 0.001 to 1000';
+        elsif length(item ->> 'name') not between 1 and 200 then
+            return 'must have a name of 1 to 200 characters';
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Insert the levels of a job's deadline. If they exist, they stay as they are.
+create function leasework.deadline_set(job uuid, task text, schedule text, wanted jsonb, enqueued timestamptz,
+                                       scheduled timestamptz, tick timestamptz) returns integer
+language plpgsql volatile as $$
+declare
+    item  jsonb;
+    place bigint;
+    ref   text;
+    due   timestamptz;
+    span  interval;
+begin
+    for item, place in
+        select e, o from jsonb_array_elements(
+            case when jsonb_typeof(wanted) = 'array' then wanted else jsonb_build_array(wanted) end)
+            with ordinality as t (e, o)
+    loop
+        ref := coalesce(item ->> 'since', 'scheduled');
+        span := make_interval(secs => coalesce((item ->> 'seconds')::double precision, 0));
+        if ref = 'tick' and tick is null then
+            raise exception 'leasework.enqueue: a deadline since tick needs the job of a schedule'
+                using errcode = 'LH002', hint = 'Count since scheduled.';
+        end if;
+        due := case ref when 'enqueued' then enqueued + span
+                        when 'scheduled' then coalesce(tick, scheduled) + span
+                        when 'tick' then tick + span
+                        when 'fixed' then (item ->> 'at')::timestamptz end;
+        if ref = 'fixed' and due <= enqueued and tick is null then
+            raise exception 'leasework.enqueue: a deadline lies in the past: %', item ->> 'at'
+                using errcode = 'LH002', hint = 'No job of this call was enqueued.';
+        end if;
+        if due > '9999-12-31 00:00Z' then
+            raise exception 'leasework.enqueue: a deadline lies after the year 9999: %', due
+                using errcode = 'LH002', hint = 'No job of this call was enqueued.';
+        end if;
+        insert into leasework.deadline (id, level, of_job, name, schedule, tick_at, state, since, seconds, runs, factor,
+                                        until, on_cancel, due_at, callback, made_at)
+        values (job, place, true, coalesce(item ->> 'name', task), schedule, tick,
+                case when due is null then 'waiting' else 'armed' end, ref,
+                coalesce((item ->> 'seconds')::double precision, 0), (item ->> 'runs')::smallint,
+                (item ->> 'factor')::real, coalesce(item ->> 'until', 'success'),
+                coalesce(item ->> 'on_cancel', 'cancel'), due,
+                leasework.callback_of(item -> 'on_breach'),
+                enqueued)
+        on conflict on constraint deadline_pkey do nothing;
+    end loop;
+    return place;
+end $$;
+
+-- The job got another time by on_conflict 'replace': deadlines that count from it move along.
+create function leasework.deadline_moved(job uuid, scheduled timestamptz) returns void
+language sql volatile
+begin atomic
+    update leasework.deadline d set due_at = least(scheduled + make_interval(secs => d.seconds), '9999-12-31 00:00Z')
+    where d.id = job and d.since = 'scheduled' and d.state = 'armed';
+end;
+
+-- A deadline that was met now, late but before a sweep saw it, is not a breach: it becomes an event.
+create function leasework.deadline_tell_late(of_id uuid, moment timestamptz) returns void
+language plpgsql volatile as $$
+begin
+    insert into leasework.event (at, kind, level, fields)
+    select d.closed_at, 'deadline_late', 'warning', jsonb_build_object(
+        'deadline', d.id, 'level', d.level, 'name', d.name, 'job', case when d.of_job then d.id end,
+        'due', to_char(d.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'late', round(extract(epoch from d.closed_at - d.due_at), 3)::float8)
+    from leasework.deadline d
+    where d.id = of_id and d.state = 'met' and d.closed_at = moment and d.due_at < moment;
+end $$;
+
+-- A job with deadlines is over: decide them, in the statement that moved it. The row that the same statement wrote to
+-- job_done says how it ended. A running job without history leaves none.
+create function leasework.deadline_judge() returns trigger
+language plpgsql as $$
+declare
+    ended  text;
+    moment timestamptz;
+    began  timestamptz;
+begin
+    -- a row of this transaction has its time or the caller's: look there first
+    select d.state, d.finished_at, d.started_at into ended, moment, began
+    from leasework.job_done d where d.id = old.id and d.finished_at >= now();
+    if ended is null then
+        select d.state, d.finished_at, d.started_at into ended, moment, began
+        from leasework.job_done d where d.id = old.id order by d.finished_at desc limit 1;
+    end if;
+    if ended is null then
+        -- deleted by hand: the deadline stays, and its breach will say that the job is gone
+        if old.history or old.node is null then
+            return null;
+        end if;
+        ended := 'completed';
+        moment := clock_timestamp();
+    end if;
+    update leasework.deadline d
+    set state = case when d.state = 'waiting' or ended = 'cancelled' then 'cancelled' else 'met' end,
+        closed_at = moment, job_state = ended
+    where d.id = old.id and (d.state = 'waiting' or d.state = 'armed' and case ended
+        when 'completed' then true
+        when 'cancelled' then d.on_cancel = 'cancel'
+        else d.until = 'finished' end);
+    if found then
+        perform leasework.deadline_tell_late(old.id, moment);
+    end if;
+    insert into leasework.run_time (task_name, ended_at, job_id, seconds)
+    select old.task_name, moment, old.id, extract(epoch from moment - coalesce(began, old.claimed_at))
+    where ended = 'completed'
+      and exists (select 1 from leasework.deadline d where d.id = old.id and d.since = 'average')
+    on conflict do nothing;
+    return null;
+end $$;
+
+-- Not called for jobs without a deadline.
+create trigger judge after delete on leasework.job
+for each row when (old.deadlines) execute function leasework.deadline_judge();
+
+-- Arm a deadline without a job. If one of that name is armed, or has the same name and moment, return that one, with
+-- created = false.
+create function leasework.deadline_arm(new_id uuid, called text, wanted jsonb, clock timestamptz default null)
+returns table (id uuid, created boolean)
+language plpgsql volatile as $$
+declare
+    moment timestamptz := coalesce(clock, clock_timestamp());
+    wrong  text := leasework.deadline_wrong(wanted);
+    found_id uuid;
+    item   jsonb;
+    place  bigint;
+    armed  boolean;
+begin
+    if wrong is not null then
+        raise exception 'leasework.deadline_arm: deadline %, got %', wrong, left(wanted::text, 100)
+            using errcode = 'LH002';
+    end if;
+    if jsonb_typeof(wanted) = 'object' then
+        wanted := jsonb_build_array(wanted);
+    end if;
+    if length(called) not between 1 and 200 then
+        raise exception 'leasework.deadline_arm: name must be text of 1 to 200 characters' using errcode = 'LH002';
+    end if;
+    for look in 1..3 loop
+        select f.id into found_id from (
+            select d.id, d.made_at from leasework.deadline d
+            where d.name = called and not d.of_job and d.state = 'armed'
+            union all
+            select d.id, d.made_at from leasework.deadline d
+            where d.name = called and not d.of_job and d.level = 1
+              and d.due_at = (wanted -> 0 ->> 'at')::timestamptz) f
+        order by f.made_at desc limit 1;
+        if found_id is not null then
+            return query select found_id, false;
+            return;
+        end if;
+        for item, place in select t.e, t.o from jsonb_array_elements(wanted) with ordinality as t (e, o) order by t.o
+        loop
+            insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel, due_at,
+                                            callback, made_at)
+            values (new_id, place, false, called, 'armed', case when item ? 'at' then 'fixed' else 'enqueued' end,
+                    coalesce((item ->> 'seconds')::double precision, 0), 'success', 'cancel',
+                    leasework.deadline_ahead(coalesce((item ->> 'at')::timestamptz,
+                        moment + make_interval(secs => (item ->> 'seconds')::double precision)), moment),
+                    leasework.callback_of(item -> 'on_breach'), moment)
+            on conflict do nothing;
+            armed := found;
+            -- the first level decides, so that two calls that arm the name at once do not mix their levels
+            exit when not armed;
+        end loop;
+        if armed then
+            return query select new_id, true;
+            return;
+        end if;
+        -- another call armed it, and its first level was breached before ours was inserted
+        exit when place > 1;
+    end loop;
+    raise exception 'leasework.deadline_arm: % is armed and ended again and again', called using errcode = '40001';
+end $$;
+
+create function leasework.deadline_ahead(due timestamptz, moment timestamptz) returns timestamptz
+language plpgsql immutable as $$
+begin
+    if due <= moment then
+        raise exception 'leasework.deadline_arm: the deadline lies in the past: %', due using errcode = 'LH002';
+    end if;
+    return due;
+end $$;
+
+-- End a deadline without a job as 'met' or 'cancelled'. Return the last level's state; null: not found.
+create function leasework.deadline_end(of_id uuid, verdict text, clock timestamptz default null) returns text
+language plpgsql volatile as $$
+begin
+    clock := coalesce(clock, clock_timestamp());
+    update leasework.deadline d set state = verdict, closed_at = clock
+    where d.id = of_id and case when d.state = 'armed' then not d.of_job end; -- hidden from deadline_due
+    if found then
+        perform leasework.deadline_tell_late(of_id, clock);
+    end if;
+    return (select d.state from leasework.deadline d
+            where d.id = of_id and not d.of_job order by d.due_at desc, d.level desc limit 1);
+end $$;
+
+-- ---- Events ---------------------------------------------------------------------------------
+
+create table leasework.event (
+    id         bigint      generated always as identity primary key,
+    at         timestamptz not null default clock_timestamp(),
+    kind       text        not null,
+    level      text        not null,
+    node       uuid,
+    worker_id  text,
+    fields     jsonb       not null default '{}'
+);
+create index event_at on leasework.event (at);
+create index event_kind on leasework.event (kind, at);
+
+-- ---- History --------------------------------------------------------------------------------
+-- History: the jobs that finished in each minute, which the leader counts from that minute's rows
+
+-- Rows are only appended, so a summary per range of pages finds one minute among ten million rows.
+create index job_done_finished on leasework.job_done using brin (finished_at)
+    with (pages_per_range = 16, autosummarize = on);
+
+create table leasework.history (
+    at           timestamptz not null,
+    queue        text        not null,
+    task_name    text        not null,
+    completed    bigint      not null default 0,
+    cancelled    bigint      not null default 0,
+    discarded    bigint      not null default 0,
+    quarantined  bigint      not null default 0,
+    -- attempts that failed or crashed, whatever happened to the job
+    failed       bigint      not null default 0,
+    -- class of a duration -> how many: from due to started, and from started to finished. Unlike percentiles, counts
+    -- per class can be added over minutes and tasks.
+    wait         jsonb       not null default '{}',
+    run          jsonb       not null default '{}',
+    primary key (at, queue, task_name)
+);
+
+-- ---- Counts ---------------------------------------------------------------------------------
+-- Counts for metrics, which only grow. Counting inserts a tally, without waiting for others. The leader regularly folds
+-- tallies into totals. A count is its total plus its tallies.
+
+create table leasework.tally (
+    id      bigint generated always as identity primary key,
+    metric  text   not null,
+    subject text   not null,
+    part    text   not null default '',
+    n       bigint not null
+);
+
+create table leasework.total (
+    metric  text   not null,
+    subject text   not null,
+    part    text   not null default '',
+    n       bigint not null,
+    primary key (metric, subject, part)
+) with (fillfactor = 50);
+
+create function leasework.tally_events() returns trigger
+language plpgsql as $$
+begin
+    insert into leasework.tally (metric, subject, n) select 'event', f.kind, count(*) from fresh f group by f.kind;
+    return null;
+end $$;
+
+create trigger tally_events after insert on leasework.event
+referencing new table as fresh for each statement execute function leasework.tally_events();
+
+-- A minute may be counted again: tally only its growth.
+create function leasework.tally_jobs() returns trigger
+language plpgsql as $$
+begin
+    if tg_op = 'INSERT' then
+        insert into leasework.tally (metric, subject, part, n)
+        select 'job_' || c.name, f.queue, f.task_name, sum(c.n)
+        from fresh f cross join lateral (values ('completed', f.completed), ('cancelled', f.cancelled),
+            ('discarded', f.discarded), ('quarantined', f.quarantined), ('failed', f.failed)) c (name, n)
+        where c.n <> 0 group by 1, 2, 3
+        union all
+        select t.name, f.queue, c.class, sum(c.n::bigint)
+        from fresh f cross join lateral (values ('wait', f.wait), ('run', f.run)) t (name, counts)
+        cross join lateral jsonb_each_text(t.counts) c (class, n)
+        group by 1, 2, 3;
+    else
+        insert into leasework.tally (metric, subject, part, n)
+        select 'job_' || c.name, f.queue, f.task_name, sum(c.n)
+        from fresh f join stale s using (at, queue, task_name)
+        cross join lateral (values ('completed', f.completed - s.completed), ('cancelled', f.cancelled - s.cancelled),
+            ('discarded', f.discarded - s.discarded), ('quarantined', f.quarantined - s.quarantined),
+            ('failed', f.failed - s.failed)) c (name, n)
+        where c.n > 0 group by 1, 2, 3
+        union all
+        select t.name, f.queue, c.class, sum(c.n::bigint - coalesce((t.before ->> c.class)::bigint, 0))
+        from fresh f join stale s using (at, queue, task_name)
+        cross join lateral (values ('wait', f.wait, s.wait), ('run', f.run, s.run)) t (name, counts, before)
+        cross join lateral jsonb_each_text(t.counts) c (class, n)
+        where c.n::bigint > coalesce((t.before ->> c.class)::bigint, 0)
+        group by 1, 2, 3;
+    end if;
+    return null;
+end $$;
+
+create trigger tally_new_jobs after insert on leasework.history
+referencing new table as fresh for each statement execute function leasework.tally_jobs();
+create trigger tally_more_jobs after update on leasework.history
+referencing old table as stale new table as fresh for each statement execute function leasework.tally_jobs();
+
+-- How often this node's renewals got no answer. While it lives, its row has the count.
+create function leasework.tally_node() returns trigger
+language plpgsql as $$
+begin
+    if jsonb_typeof(old.info -> 'renew_failed') = 'number' and (old.info ->> 'renew_failed')::bigint > 0 then
+        insert into leasework.tally (metric, subject, n)
+        values ('renew_failed', old.app, (old.info ->> 'renew_failed')::bigint);
+    end if;
+    return null;
+end $$;
+
+create trigger tally_node after delete on leasework.node
+for each row execute function leasework.tally_node();
+
+-- How long no lease was valid, for people: the protocol does not read it.
+create function leasework.note_vacancy() returns trigger
+language plpgsql as $$
+declare
+    over timestamptz := least(clock_timestamp(), old.renewed_at + make_interval(secs => old.lease_seconds));
+begin
+    if new.node is null then
+        new.vacated_at := case when old.node is null then old.vacated_at else over end;
+    else
+        new.leaderless_seconds := old.leaderless_seconds + coalesce(greatest(extract(epoch from new.acquired_at
+            - case when old.node is null then old.vacated_at else over end), 0), 0);
+        new.vacated_at := null;
+    end if;
+    return new;
+end $$;
+
+create trigger note_vacancy before update of node on leasework.leader
+for each row when (not starts_with(new.name, 'lock:')) execute function leasework.note_vacancy();
+
+-- ---- Wake-ups -------------------------------------------------------------------------------
+-- Wake-ups. NOTIFY takes a lock on the whole cluster at commit, so it is sent only if a node sleeps.
+
+-- Send a wake-up, unless the server's queue of notifications is half full: then some session listens without reading,
+-- and once the queue is full, the commit of a NOTIFY fails. The next poll finds what was not notified. False: it was
+-- not sent.
+create function leasework.notify(message text) returns boolean
+language plpgsql volatile as $$
+begin
+    if pg_notification_queue_usage() >= 0.5 then
+        return false;
+    end if;
+    return pg_notify('leasework', message) is not null;
+end $$;
+
+-- Make or replace a schedule of an application, in the transaction of the caller. The definition has name, spec,
+-- described, task_name, job, missed, grace_seconds and next_at (the first moment from now on). The leader hears of it
+-- at the commit. False: the code defines a schedule of that name, which stays.
+create function leasework.schedule_put(of_app text, definition jsonb, clock timestamptz default null)
+returns boolean
+language plpgsql volatile as $$
+declare
+    given   leasework.schedule := jsonb_populate_record(null::leasework.schedule, definition);
+    old     leasework.schedule;
+    is_new  boolean;
+begin
+    given.app := of_app;
+    given.in_code := false;
+    given.paused := false;
+    given.release := 'put ' || leasework.new_id();
+    -- the caller's transaction may have begun long ago
+    given.updated_at := coalesce(clock, clock_timestamp());
+    loop
+        -- without a lock, which would keep the leader from the code's schedule until the caller's transaction ends
+        if exists (select 1 from leasework.schedule s where s.app = of_app and s.name = given.name and s.in_code) then
+            return false;
+        end if;
+        insert into leasework.schedule select given.* on conflict (app, name) do nothing;
+        is_new := found;
+        exit when is_new;
+        select s.* into old from leasework.schedule s where s.app = of_app and s.name = given.name for update;
+        -- deleted, or taken over by the code, in between: look again
+        exit when found and not old.in_code;
+    end loop;
+    if not is_new then
+        given := leasework.redefined(old, given);
+        update leasework.schedule s
+        set (spec, described, task_name, job, missed, grace_seconds, release, next_at, former, updated_at)
+          = (given.spec, given.described, given.task_name, given.job, given.missed, given.grace_seconds,
+             given.release, given.next_at, given.former, given.updated_at)
+        where s.app = of_app and s.name = given.name;
+    end if;
+    if current_setting('max_prepared_transactions') = '0' then
+        perform leasework.notify('s:' || of_app);
+    end if;
+    return true;
+end $$;
+
+create function leasework.wake(woken text[]) returns void
+language plpgsql volatile as $$
+declare
+    q text;
+begin
+    for q in
+        select distinct w from unnest(woken) w
+        where exists (select 1 from leasework.node n where w = any (n.sleeping))
+    loop
+        perform leasework.notify('q:' || q);
+    end loop;
+end $$;
+
+-- ---- Enqueue --------------------------------------------------------------------------------
+-- Enqueue: the one entry point for SQL, triggers, other languages and every driver.
+-- request: one object, or an array of them, with
+--   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
+--   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
+--   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
+--   deadline: one level or an array of them, see leasework.deadline_wrong; tags: an array of texts,
+--   on_failure: a task's name, or an object as on_breach there, version 1 of the arguments
+-- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
+
+-- What is wrong with one option; null: nothing.
+create function leasework.enqueue_number(opt text, kind text, given text) returns text
+language plpgsql immutable as $$
+declare
+    low   numeric := case opt when 'priority' then -32768 when 'max_attempts' then 1 when 'requeue_after' then 1
+                              when 'version' then 1
+                              when 'run_in' then 0 when 'payload_limit' then 0 else 0.001 end;
+    high  numeric := case opt when 'priority' then 32767 when 'max_attempts' then 32767 when 'version' then 32767
+                              when 'payload_limit' then 1073741823 when 'run_in' then 3162240000
+                              when 'unique_for' then 3162240000 else 604800 end;
+    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit', 'version');
+begin
+    -- a whole number has no fraction: 5.0 could not be read as an integer later
+    if kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$') then
+        return format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high);
+    end if;
+    return null;
+end $$;
+
+-- The name of a unique key. A colon in the task's name is escaped, so that two tasks never share a key: "a:b" with "c",
+-- and "a" with "b:c".
+create function leasework.key_of(task text, label text) returns text
+language sql immutable
+-- chr(92) is a backslash; a literal one depends on standard_conforming_strings
+return replace(replace(task, chr(92), chr(92) || chr(92)), ':', chr(92) || ':') || ':' || label;
+
+-- What is wrong with tags; null: nothing.
+create function leasework.tags_wrong(wanted jsonb) returns text
+language plpgsql immutable as $$
+begin
+    if jsonb_typeof(wanted) <> 'array' or (
+        select count(*) > 10 or count(*) > count(distinct e)
+               or bool_or(jsonb_typeof(e) <> 'string' or length(e #>> '{}') not between 1 and 50)
+        from jsonb_array_elements(wanted) e) then
+        return 'must be an array of at most 10 different texts of 1 to 50 characters';
+    end if;
+    return null;
+end $$;
+
+create function leasework.enqueue_moment(kind text, given text) returns text
+language plpgsql stable as $$
+begin
+    -- refuse 'tomorrow', and times that depend on the session's time zone
+    if kind = 'string' and length(given) < 50
+       and given ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? ?(z|[+-][0-9]{2}(:?[0-9]{2}){0,2})$'
+       and given::timestamptz between '0002-01-01' and '9998-12-31' then
+        return null;
+    end if;
+    return 'must be a time with a time zone, like 2030-01-31T12:00:00Z';
+exception when data_exception then
+    return 'must be a time with a time zone, like 2030-01-31T12:00:00Z';
+end $$;
+
+create function leasework.enqueue_payload(payload jsonb, kind text, most text) returns text
+language plpgsql immutable as $$
+declare
+    size integer := octet_length(payload::text);
+    -- an invalid limit is refused elsewhere
+    top  bigint := case when most ~ '^[0-9]{1,10}$' then most::bigint else 1048576 end;
+begin
+    return case when kind <> 'object' then 'must be an object'
+                when size > top then format('of %s bytes is over the limit of %s', size, top) end;
+end $$;
+
+-- UUIDv7, as the client makes them: ids grow with time, so that index inserts stay close together.
+create function leasework.new_id() returns uuid
+language sql volatile
+return encode(
+    set_bit(set_bit(
+        overlay(uuid_send(gen_random_uuid())
+                placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                from 1 for 6),
+        52, 1), 53, 1), 'hex')::uuid;
+
+-- Check that each option has its type and is within its limits. An option that is null counts as not given.
+create function leasework.enqueue_check(job jsonb) returns void
+language plpgsql stable as $$
+declare
+    opt   text;
+    val   jsonb;
+    kind  text;
+    given text;
+    wrong text;
+begin
+    if jsonb_typeof(job) is distinct from 'object' then
+        raise exception 'leasework.enqueue: each job must be an object, got %', coalesce(jsonb_typeof(job), 'null')
+            using errcode = '22023';
+    end if;
+    if coalesce(jsonb_typeof(job -> 'task'), 'null') <> 'string' then
+        raise exception 'leasework.enqueue: task must be text of 1 to 200 characters, got %', left(job::text, 100)
+            using errcode = '22023';
+    end if;
+    -- most jobs have only these options, all valid: checked in one expression
+    if job - '{id,task,payload,queue,priority,max_attempts,payload_limit,tags}'::text[] = '{}'
+       and length(job ->> 'task') between 1 and 200
+       and jsonb_typeof(job -> 'payload') = 'object'
+       and to_jsonb(octet_length((job -> 'payload')::text)) <= coalesce(job -> 'payload_limit', '1048576')
+       and coalesce(jsonb_typeof(job -> 'queue') = 'string' and length(job ->> 'queue') between 1 and 200, true)
+       and coalesce((job -> 'priority')::text, '0') ~ '^-?[0-9]{1,4}$'
+       and coalesce((job -> 'max_attempts')::text, '5') ~ '^[1-9][0-9]{0,3}$'
+       and coalesce(job ->> 'id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', true)
+       and coalesce(jsonb_typeof(job -> 'payload_limit'), 'number') = 'number'
+       and (job -> 'tags' is null or leasework.tags_wrong(job -> 'tags') is null) then
+        return;
+    end if;
+    for opt, val in select * from jsonb_each(job) loop
+        kind := jsonb_typeof(val);
+        continue when kind = 'null' and opt <> 'payload';
+        given := val #>> '{}';
+        wrong := case
+            when opt in ('task', 'queue', 'unique') then
+                case when kind <> 'string' or length(given) not between 1 and 200
+                     then 'must be text of 1 to 200 characters' end
+            when opt = 'payload' then leasework.enqueue_payload(val, kind, job ->> 'payload_limit')
+            when opt in ('priority', 'max_attempts', 'timeout', 'run_in', 'requeue_after', 'unique_for',
+                         'payload_limit', 'version') then
+                leasework.enqueue_number(opt, kind, given)
+            when opt = 'run_at' then leasework.enqueue_moment(kind, given)
+            when opt = 'on_conflict' then
+                case when given not in ('return', 'raise', 'replace')
+                     then 'must be return, raise or replace' end
+            when opt in ('history', 'retried') then
+                case when kind <> 'boolean' then 'must be true or false' end
+            when opt = 'deadline' then leasework.deadline_wrong(val)
+            when opt = 'tags' then leasework.tags_wrong(val)
+            when opt = 'on_failure' then leasework.callback_wrong(leasework.callback_of(val), opt)
+            when opt = 'trace' then
+                case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+                     then 'must be a traceparent' end
+            when opt = 'id' then
+                case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
+            else 'unknown'
+        end;
+        if wrong = 'unknown' then
+            raise exception 'leasework.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, version, on_failure, trace.';
+        elsif wrong is not null then
+            raise exception 'leasework.enqueue: % %, got %', opt, wrong,
+                case when opt = 'payload' then kind else left(val::text, 100) end
+                using errcode = case when wrong ~ 'limit' then '54000' when opt = 'deadline' then 'LH002'
+                                     else '22023' end,
+                hint = case when opt = 'payload'
+                       then 'Name the arguments: {"user_id": 42}; store what is large elsewhere.'
+                       else 'No job of this call was enqueued.' end;
+        end if;
+    end loop;
+    if job ->> 'run_at' is not null and job ->> 'run_in' is not null then
+        raise exception 'leasework.enqueue: give run_at or run_in, not both' using errcode = '22023';
+    end if;
+    if job ->> 'unique_for' is not null and job ->> 'unique' is null then
+        raise exception 'leasework.enqueue: unique_for needs unique' using errcode = '22023';
+    end if;
+end $$;
+
+-- Take the unique key for a new job, or return its holder. Null: taken, so insert the job.
+create function leasework.enqueue_key(job jsonb, new_id uuid, due timestamptz, starts boolean, clock timestamptz)
+returns uuid
+language plpgsql volatile as $$
+declare
+    full_key text := leasework.key_of(job ->> 'task', job ->> 'unique');
+    until    timestamptz := clock + make_interval(secs => (job ->> 'unique_for')::double precision);
+    holder   uuid;
+    hit      uuid;
+begin
+    loop
+        insert into leasework.job_key (key, job_id, held_until) values (full_key, new_id, until)
+        on conflict (key) do nothing returning job_id into hit;
+        exit when hit is not null;
+        -- an expired key is taken over by compare-and-swap
+        update leasework.job_key set job_id = new_id, held_until = until
+        where key = full_key and held_until <= clock returning job_id into hit;
+        exit when hit is not null;
+        select k.job_id into holder from leasework.job_key k where k.key = full_key;
+        -- released between the two statements: try again
+        continue when holder is null;
+        if holder = new_id then
+            return new_id;
+        end if;
+        if job ->> 'on_conflict' = 'raise' then
+            raise exception 'leasework.enqueue: another job holds the unique key %', full_key
+                using errcode = '23505', constraint = 'job_key_pkey', detail = 'job ' || holder;
+        end if;
+        if job ->> 'on_conflict' = 'replace' then
+            update leasework.job j
+            set payload = coalesce(job -> 'payload', '{}'), version = coalesce((job ->> 'version')::smallint, 1),
+                run_at = due, ready = starts,
+                priority = coalesce((job ->> 'priority')::smallint, 0), seat = nextval('leasework.seat_seq'),
+                fresh = true, held_because = case when starts then null else 'scheduled' end
+            where j.id = holder and j.node is null;
+            if found then
+                perform leasework.deadline_moved(holder, due);
+            end if;
+        end if;
+        return holder;
+    end loop;
+    return null;
+end $$;
+
+-- wakes: send wake-ups. A transaction with a NOTIFY cannot be prepared for two-phase commit. If the server allows
+-- prepared transactions, the default is to send none, and the next poll finds the job.
+create function leasework.enqueue(request jsonb, clock timestamptz default null,
+                                  wakes boolean default current_setting('max_prepared_transactions') = '0')
+returns table (id uuid, created boolean)
+language plpgsql volatile as $$
+declare
+    moment  timestamptz := coalesce(clock, clock_timestamp());
+    item    jsonb;
+    place   bigint;
+    due     timestamptz;
+    starts  boolean;
+    since   timestamptz;
+    new_id  uuid;
+    holder  uuid;
+    woken   text[] := '{}';
+    ids     uuid[] := '{}';
+    made    boolean[] := '{}';
+begin
+    if moment not between '0002-01-01 00:00Z' and '9000-01-01 00:00Z' then
+        raise exception 'leasework.enqueue: clock must be a time from the year 2 to 9000, got %', moment
+            using errcode = '22023', hint = 'Leave it out: it is the moment of the call.';
+    end if;
+    if jsonb_typeof(request) is distinct from 'array' then
+        request := jsonb_build_array(request);
+    end if;
+    -- sorted by key, so that two requests with the same keys cannot deadlock
+    for item, place in
+        select e, o from jsonb_array_elements(request) with ordinality as t (e, o)
+        order by e ->> 'task', e ->> 'unique', o
+    loop
+        perform leasework.enqueue_check(item);
+        new_id := coalesce((item ->> 'id')::uuid, leasework.new_id());
+        due := coalesce((item ->> 'run_at')::timestamptz,
+                        moment + make_interval(secs => (item ->> 'run_in')::double precision), moment);
+        starts := due <= moment;
+        since := case when (item ->> 'retried')::boolean then '-infinity' else moment - interval '2 hours' end;
+        if item ->> 'unique' is not null then
+            holder := leasework.enqueue_key(item, new_id, due, starts, moment);
+            if holder is not null then
+                if item ->> 'on_conflict' = 'replace' then
+                    woken := woken || array(select j.queue from leasework.job j
+                                            where j.id = holder and j.ready and j.node is null);
+                end if;
+                ids[place] := holder; made[place] := false;
+                continue;
+            end if;
+        end if;
+        insert into leasework.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
+                timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
+                deadlines, tags, version, on_failure)
+        values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
+                coalesce((item ->> 'priority')::smallint, 0), due, moment,
+                coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
+                (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
+                leasework.key_of(item ->> 'task', item ->> 'unique'), item ->> 'trace',
+                coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
+                coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null',
+                array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))),
+                coalesce((item ->> 'version')::smallint, 1),
+                leasework.callback_of(nullif(item -> 'on_failure', 'null')))
+        on conflict on constraint job_pkey do nothing;
+        created := found;
+        -- This try may be late: its repetition may have run and moved the job already. This statement's new snapshot
+        -- sees it there if the insert above did not conflict with it. A repetition searches the whole history, a first
+        -- try (the usual case) the newest hours.
+        if created and item ? 'id' and exists (
+                select 1 from leasework.job_done d
+                where d.id = new_id and d.finished_at between since and moment + interval '2 hours') then
+            delete from leasework.job j where j.id = new_id;
+            delete from leasework.job_key k where k.key = leasework.key_of(item ->> 'task', item ->> 'unique')
+                and k.job_id = new_id;
+            created := false;
+        elsif not created and item ->> 'unique' is not null then
+            -- a job of this id waits or runs under another key: nobody would ever release this one
+            delete from leasework.job_key k
+            where k.key = leasework.key_of(item ->> 'task', item ->> 'unique') and k.job_id = new_id
+              and not exists (select 1 from leasework.job j where j.id = new_id and j.unique_key = k.key);
+        end if;
+        -- for leasework.enqueue_plain, the first try of a job without a key
+        if created and (item ->> 'retried')::boolean and item ->> 'unique' is null
+           and jsonb_array_length(request) = 1 then
+            insert into leasework.repeated as r (job_id, at) values (new_id, moment)
+            on conflict (job_id) do update set at = excluded.at;
+        end if;
+        if created and coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null' then
+            perform leasework.deadline_set(new_id, item ->> 'task', null, item -> 'deadline', moment, due, null);
+        end if;
+        if created and starts then
+            woken := woken || coalesce(item ->> 'queue', 'default');
+        end if;
+        ids[place] := new_id; made[place] := created;
+    end loop;
+    if wakes and cardinality(woken) > 0 then
+        perform leasework.wake(woken);
+    end if;
+    return query select u.i, u.m from unnest(ids, made) as u (i, m);
+end $$;
+
+-- Enqueue the on_failure job of a job that failed for good, in the transaction that ends it.
+create function leasework.failed() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    -- a callback that was edited by hand must not keep its job from ending
+    if leasework.callback_wrong(new.on_failure, 'on_failure') is not null then
+        insert into leasework.event (at, kind, level, fields)
+        values (new.finished_at, 'callback_failed', 'error', jsonb_build_object(
+            'name', 'on_failure of ' || new.task_name, 'error', leasework.callback_wrong(new.on_failure, 'on_failure')));
+        return null;
+    end if;
+    perform leasework.enqueue(new.on_failure || jsonb_build_object('payload', jsonb_build_object('failure',
+        jsonb_build_object('job', new.id, 'task', new.task_name, 'queue', new.queue, 'state', new.state,
+            'error', new.last_error, 'attempt', new.attempt, 'tags', new.tags, 'schedule', new.schedule,
+            'tick', to_char(new.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))),
+        new.finished_at);
+    return null;
+end $$;
+create trigger failed after insert on leasework.job_done
+for each row when (new.on_failure is not null and new.state <> 'completed') execute function leasework.failed();
+
+-- The usual case: the first try of one job that leasework's client made and checked, due at once, without key and
+-- deadline. False: it exists, or this try is late and its repetition made the job. Only the new snapshot of a statement
+-- after the insert surely sees that. (Searching the whole history would read ten tables.)
+create function leasework.enqueue_plain(new_id uuid, to_queue text, task text, prio smallint, most smallint,
+    seconds real, requeue real, keep boolean, arguments jsonb, moment timestamptz)
+returns boolean
+language plpgsql volatile as $$
+declare
+    late    boolean;
+    asleep  boolean;
+begin
+    insert into leasework.job (id, queue, task_name, priority, run_at, created_at, max_attempts, timeout_seconds,
+                               requeue_seconds, history, payload)
+    values (new_id, to_queue, task, prio, moment, moment, most, seconds, requeue, keep, arguments)
+    on conflict on constraint job_pkey do nothing;
+    if not found then
+        return false;
+    end if;
+    select exists (select 1 from leasework.repeated r where r.job_id = new_id),
+           exists (select 1 from leasework.node n where to_queue = any (n.sleeping))
+    into late, asleep;
+    if late then
+        delete from leasework.job j where j.id = new_id;
+        return false;
+    end if;
+    if asleep then
+        asleep := leasework.notify('q:' || to_queue);
+    end if;
+    return true;
+end $$;
+
+-- ---- Claims ---------------------------------------------------------------------------------
+-- Claims: jobs of some queues for one node, best first, at most its limit of each queue.
+--
+-- A level is a priority, and whether its jobs are fresh. For each level that it knows, a worker says where to begin: no
+-- available job of the level is before that seat, except jobs of not_tasks, which it never takes. It divides each queue
+-- into ranges, in order. The first one has all levels below those that it knows. Each other one begins at a known level,
+-- at its seat, and ends before the next known level. A claim looks before it takes: an empty look needs no xid.
+--
+-- A row without id says in "seen" what the claim found at a level of "queue": the level, the first available seat, the
+-- highest seat taken before the claim got its xid, that xid, the oldest xid that still ran when it began, and the
+-- server's identity. leasework/model/begins.py says how a worker uses it.
+--
+-- Any open transaction holds back the oldest xid, even one that never touches a job. If that lasts, a worker names the
+-- xid that it waits for (unsettled): then only transactions with a lock on the table count.
+--
+-- Where workers share a begin, a claim publishes the one that it has established: the first available seat, or the last
+-- settled one (settled) if that is smaller, but none beyond a job that it passes over. A worker that asks is told of
+-- the shared begins that it does not know, and of nothing else, because a claim would walk over all that is before them.
+-- These are rows without id as well: "seen" has the level, the sequence and the server's identity. A worker that does not
+-- know this server is told, too. (slot > 0 reads the table by its key: a claim sets enable_seqscan off, which misleads
+-- the planner about anything else.)
+--
+-- A claim in a transaction that has written before neither publishes nor says what it saw: the xid is older than seats
+-- that others have taken since, and a rollback would make the jobs available again.
+create function leasework.claim(claimant uuid, its_epoch integer, queues text[], limits integer[], not_tasks text[],
+    of_server bigint, unsettled bigint, settled bigint, asks boolean, range_queue integer[], range_level integer[],
+    range_until integer[], range_begin bigint[], range_shared oid[], clock timestamptz)
+returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
+    max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
+    scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
+    seen bigint[])
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    -- Its seats and xids are known by this number. It changes with a restart, a failover and lifted tokens. A copy of
+    -- the database has another one, because its sequences may be ahead.
+    this_server   bigint := hashtextextended(concat_ws(' ', extract(epoch from pg_postmaster_start_time()),
+        pg_relation_filepath('leasework.seat_seq'), pg_sequence_last_value('leasework.lift_seq')), 0);
+    -- Workers take turns at a queue, because they would otherwise all try to lock the same rows.
+    turns         integer := leasework.lock_class('leasework.claim');
+    alone         boolean := pg_current_xact_id_if_assigned() is null;
+    highest       bigint;
+    oldest        bigint;
+    xid           bigint;
+    timeline      bigint;
+    at_queue      integer := 0;
+    queue_start   integer := 1;
+    this_queue    text;
+    wanted        integer;
+    got           integer;
+    has_turn      boolean;
+    competes      boolean;
+    patient       boolean := true;
+    at_level      integer;
+    found_level   integer;
+    first         bigint;
+    picked        tid[];
+    last          bigint;
+    noted         bigint;
+    passed        bigint;
+    published     bigint;
+    shared        regclass;
+begin
+    if of_server is distinct from this_server then
+        settled := 0; asks := true; range_begin := '{}'; range_shared := '{}';
+    elsif not alone then
+        settled := 0;
+    end if;
+    if asks then
+        for queue, seen in
+            select b.queue, array[b.level, leasework.begin_of(b.slot)::oid::bigint, this_server]
+            from leasework.shared_begin b
+            where b.slot > 0 and b.server = this_server and b.queue = any (queues)
+              and leasework.begin_of(b.slot)::oid <> all (range_shared)
+        loop
+            return next;
+        end loop;
+        if found then return; end if;
+    end if;
+    <<look>>
+    loop
+        highest := coalesce(pg_sequence_last_value('leasework.seat_seq'), 0);
+        oldest := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+        if oldest <= unsettled then
+            oldest := greatest(oldest, leasework.oldest_job_writer());
+        end if;
+        for number in queue_start .. cardinality(range_queue) loop
+            if range_queue[number] > at_queue then
+                at_queue := range_queue[number]; queue_start := number; this_queue := queues[at_queue];
+                wanted := limits[at_queue]; has_turn := false;
+            end if;
+            at_level := range_level[number];
+            shared := nullif(range_shared[number], 0)::regclass;
+            first := greatest(range_begin[number], pg_sequence_last_value(shared), 0);
+            while wanted > 0 loop
+                select leasework.level(j.priority, j.fresh), j.seat into found_level, first from leasework.job j
+                where j.ready and j.node is null and j.queue = this_queue
+                  and (leasework.level(j.priority, j.fresh), j.seat) >= (at_level, first)
+                  and leasework.level(j.priority, j.fresh) < range_until[number]
+                  and j.task_name <> all (not_tasks)
+                order by leasework.level(j.priority, j.fresh), j.seat limit 1;
+                exit when not found;
+                if not has_turn then
+                    has_turn := true;
+                    competes := not pg_try_advisory_xact_lock(turns, hashtext(this_queue));
+                    if competes and patient then
+                        -- its holder may be suspended, and turns are only for speed
+                        perform leasework.advisory_lock(null, turns, hashtext(this_queue), false, false, 500);
+                        patient := false;
+                        continue look; -- others have claimed meanwhile, and more urgent jobs may have come
+                    end if;
+                end if;
+                patient := false; -- what it claims does not wait for another turn
+                if xid is null then
+                    perform from leasework.node n where n.id = claimant and n.epoch = its_epoch for key share;
+                    if not found then
+                        return;
+                    end if;
+                    xid := pg_current_xact_id()::text::bigint;
+                    timeline := leasework.timeline();
+                end if;
+                if found_level <> range_level[number] then
+                    shared := null; -- it is of the first level of the range
+                elsif found_level % 2 <> 0 and competes and settled > 0 and shared is null then
+                    shared := leasework.share_begin(this_server, this_queue, found_level);
+                    if shared is not null then
+                        queue := this_queue; seen := array[found_level, shared::oid::bigint, this_server];
+                        return next;
+                    end if;
+                end if;
+                passed := least(first, settled);
+                published := pg_sequence_last_value(shared);
+                if passed > published + 1000 and cardinality(not_tasks) > 0 then
+                    -- others may know the tasks of the jobs that it passes over
+                    passed := least(passed, (
+                        select j.seat from leasework.job j
+                        where j.ready and j.node is null and j.queue = this_queue
+                          and leasework.level(j.priority, j.fresh) = found_level and j.seat >= published
+                        order by j.seat limit 1));
+                end if;
+                if passed > published + 1000 then
+                    perform setval(shared, passed);
+                end if;
+                select array_agg(p.at_row), max(p.seat), (
+                    select c.seat from leasework.claimed_to c
+                    where c.node = claimant and c.queue = this_queue and c.level = found_level)
+                into picked, last, noted
+                from (select j.ctid as at_row, j.seat from leasework.job j
+                      where j.ready and j.node is null and j.queue = this_queue
+                        and leasework.level(j.priority, j.fresh) = found_level and j.seat >= first
+                        and j.task_name <> all (not_tasks)
+                      order by j.seat limit wanted for update skip locked) p;
+                if last > coalesce(noted, 0) then
+                    insert into leasework.claimed_to as c (node, queue, level, seat)
+                    values (claimant, this_queue, found_level, last + 10000)
+                    on conflict on constraint claimed_to_pkey do update set seat = greatest(c.seat, excluded.seat);
+                end if;
+                return query
+                update leasework.job j
+                set node = claimant, attempt = least(j.attempt + 1, 32767), claimed_at = coalesce(clock, now()),
+                    claim_token = (timeline - 1 << 32) + nextval('leasework.token_seq')
+                from unnest(picked) p (at_row) -- a nested loop, which keeps their order
+                where j.ctid = p.at_row
+                returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts, j.crashes,
+                          j.claim_token, j.timeout_seconds, j.requeue_seconds, coalesce(j.tick_at, j.run_at), j.history,
+                          j.schedule, j.deadlines, j.trace, j.version, null::bigint[];
+                get diagnostics got = row_count;
+                wanted := wanted - got;
+                if got > 0 and alone then
+                    queue := this_queue;
+                    seen := array[found_level, first, highest, xid, oldest, this_server];
+                    return next;
+                end if;
+                at_level := found_level + 1;
+                first := 0;
+            end loop;
+        end loop;
+        exit;
+    end loop;
+end $$;
+
+-- Let workers share the begin of a level of a queue, if a slot is free. Return its sequence, or null. One worker at a
+-- time does this.
+create function leasework.share_begin(of_server bigint, of_queue text, of_level integer) returns regclass
+language plpgsql volatile as $$
+declare
+    ignored bigint;
+begin
+    if pg_try_advisory_xact_lock(leasework.lock_class('leasework.claim'), 0) then
+        update leasework.shared_begin b
+        set started = pg_postmaster_start_time(), server = of_server, queue = of_queue, level = of_level
+        where b.slot = (select f.slot from leasework.shared_begin f
+                        where f.started is distinct from pg_postmaster_start_time() order by f.slot limit 1)
+          and not exists (select 1 from leasework.shared_begin o
+                          where (o.server, o.queue, o.level) = (of_server, of_queue, of_level))
+        returning setval(leasework.begin_of(b.slot), 1) into ignored;
+    end if;
+    return (select leasework.begin_of(b.slot) from leasework.shared_begin b
+            where b.slot > 0 and (b.server, b.queue, b.level) = (of_server, of_queue, of_level));
+end $$;
+
+-- The sequence of a slot of leasework.shared_begin.
+create function leasework.begin_of(slot integer) returns regclass
+language sql stable as $$ select ('leasework.begin_' || slot)::regclass $$;
+
+-- The oldest xid of a transaction that may have taken a seat. A transaction that writes a job has an xid and a lock on
+-- the table before it has the seat, and keeps both until its end.
+create function leasework.oldest_job_writer() returns bigint
+language plpgsql volatile as $$
+declare
+    next_xid bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+begin
+    return coalesce((
+        -- the difference of two 32-bit xids, with its sign: a newer one may have begun since the snapshot
+        select min(next_xid - 2147483648
+                   + ((t.transactionid::text::bigint - (next_xid & 4294967295) + 2147483648) & 4294967295))
+        from pg_locks t
+        where t.locktype = 'transactionid' and t.mode = 'ExclusiveLock' and t.granted
+          and exists (select 1 from pg_locks r
+                      where r.virtualtransaction = t.virtualtransaction and r.locktype = 'relation'
+                        and r.relation = 'leasework.job'::regclass
+                        and r.database = (select d.oid from pg_database d where d.datname = current_database())
+                        and r.mode in ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+                                       'AccessExclusiveLock'))
+    ), next_xid);
+end $$;
+
+-- ---- Views: the contract for people and other tools -----------------------------------------
+
+create view leasework.workers as
+    select n.id as node, leasework.worker_id(n.host, n.pid, n.id) as worker_id from leasework.node n
+    union all
+    select d.node, d.worker_id from leasework.death d
+    where not exists (select 1 from leasework.node n where n.id = d.node);
+
+create view leasework.jobs as
+    select j.id, j.task_name, j.queue, j.payload,
+           case when j.ready and j.node is null then 'available'
+                when j.ready then 'running'
+                when j.held_because = 'retryable' then 'retryable'
+                else 'scheduled' end as state,
+           j.priority, j.created_at, coalesce(j.tick_at, j.run_at) as scheduled_for,
+           case when j.node is not null then coalesce(j.started_at, j.claimed_at) end as started_at,
+           null::timestamptz as completed_at,
+           j.attempt, j.max_attempts, j.claim_token,
+           (select w.worker_id from leasework.workers w where w.node = j.node) as worker_id,
+           j.last_error, null::jsonb as result, j.progress, j.progress_note, j.cancel_requested,
+           j.crashes, j.held_because, j.schedule, j.node, j.timeout_seconds, j.tags
+    from leasework.job j
+    union all
+    select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
+           d.started_at, d.finished_at, d.attempt, d.max_attempts, d.claim_token,
+           (select w.worker_id from leasework.workers w where w.node = d.node),
+           d.last_error, d.result, null, null, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds,
+           d.tags
+    from leasework.job_done d;
+
+create view leasework.leaders as
+    select l.name,
+           (select w.worker_id from leasework.workers w where w.node = l.node) as holder,
+           l.token as term, l.renewed_at as heartbeat, clock_timestamp() - l.renewed_at as age,
+           l.lease_seconds, l.acquired_at, l.node, f.token as fence
+    from leasework.leader l left join leasework.fence f using (name)
+    where not starts_with(l.name, 'lock:');
+
+create view leasework.nodes as
+    select leasework.worker_id(n.host, n.pid, n.id) as worker_id, n.id, n.app, n.release, n.host, n.pid,
+           n.version, n.executes, n.queues, n.tasks, n.sleeping, n.started_at, n.renewed_at as heartbeat,
+           clock_timestamp() - n.renewed_at as age, n.lease_seconds, n.seq, n.epoch, n.info, n.halted
+    from leasework.node n;
+
+-- The outcome of a tick's job: missed | waiting | running | how it ended | unknown (nothing is kept of it), and when it
+-- started and ended; for a running one, "at" is the end.
+create function leasework.tick_outcome(state text, job uuid, at timestamptz, out outcome text,
+                                       out started_at timestamptz, out ended_at timestamptz)
+language plpgsql stable as $$
+begin
+    outcome := state;
+    if job is null then
+        return;
+    end if;
+    select case when j.state in ('available', 'scheduled', 'retryable') then 'waiting' else j.state end,
+           j.started_at, case when j.state = 'running' then at else j.completed_at end
+    into outcome, started_at, ended_at from leasework.jobs j where j.id = job limit 1;
+    outcome := coalesce(outcome, 'unknown');
+end $$;
+
+create view leasework.schedules as
+    select s.app, s.name, s.described, s.task_name, s.missed, s.grace_seconds, s.paused, s.next_at,
+           s.high_water, s.release, s.updated_at, s.spec, s.in_code, s.job,
+           t.fire_at as last_fire_at, t.state as last_state, t.job_id as last_job_id
+    from leasework.schedule s
+    left join lateral (select * from leasework.tick t where t.app = s.app and t.schedule = s.name
+                       order by t.fire_at desc limit 1) t on true;
+
+create view leasework.ticks as
+    select t.app, t.schedule, t.fire_at, t.until, t.state, t.job_id, t.term, t.decided_at,
+           t.decided_at - t.fire_at as lateness
+    from leasework.tick t;
+
+create view leasework.deadlines as
+    select d.id, d.level, d.name, d.state, d.due_at, d.closed_at,
+           case when d.state = 'breached' or d.state = 'met' then d.closed_at - d.due_at end as late,
+           case when d.of_job then d.id end as job_id, d.schedule, d.tick_at, d.since, d.seconds, d.until,
+           d.on_cancel, d.job_state, d.callback ->> 'task' as on_breach, d.callback_job,
+           d.id || ':' || d.level as key, d.made_at
+    from leasework.deadline d;
+
+create view leasework.events as
+    select e.id, e.at, e.kind, e.level, e.worker_id, e.fields, e.node from leasework.event e;
+
+-- ---- Advisory locks -------------------------------------------------------------------------
+
+-- The names of keys, because PostgreSQL knows only numbers. Written before a lock is first taken, so that every held
+-- lock has its name.
+create table leasework.lock_name (
+    -- key: of 64 bits; class: the first half of a pair
+    kind     text        not null,
+    key      bigint      not null,
+    name     text        not null,
+    used_at  timestamptz not null default now(),
+    primary key (kind, key)
+);
+create index lock_name_used on leasework.lock_name (used_at);
+
+-- The first 8 bytes of a name's SHA-256, little-endian and signed, as app.advisory_lock takes them.
+create function leasework.lock_key(name text) returns bigint
+language sql immutable strict parallel safe
+return (select sum(get_byte(h, n)::bigint << (8 * n))::numeric::bigint
+        from sha256(convert_to(name, 'UTF8')) h, generate_series(0, 7) n);
+
+-- The first 4 bytes, for the class of a pair.
+create function leasework.lock_class(name text) returns integer
+language sql immutable strict parallel safe
+return ((leasework.lock_key(name) & 4294967295 # 2147483648) - 2147483648)::integer;
+
+-- The letters of a number that was made of 3 to 8 of them: 0x52494F4C is RIOL.
+create function leasework.lock_letters(key bigint) returns text
+language sql immutable strict parallel safe
+return case when to_hex(key) ~ '^(2[1-9a-f]|[3-6][0-9a-f]|7[0-9a-e]){3,8}$'
+            then convert_from(decode(to_hex(key), 'hex'), 'UTF8') end;
+
+-- The classes of our own locks: on tried jobs (claim="advisory"), turns of claims and new days. They are never deleted.
+insert into leasework.lock_name (kind, key, name, used_at)
+select 'class', leasework.lock_class(n), n, 'infinity' from unnest(array['leasework.job', 'leasework.claim', 'leasework.days']) n;
+
+-- Try (wait_ms null), or wait that long. A wait that ends without the lock returns false and leaves the transaction as
+-- it was. lock_timeout is set only for the wait.
+create function leasework.advisory_lock(lock_key bigint, class_id integer, object_id integer,
+                                        is_shared boolean, in_session boolean, wait_ms integer)
+returns boolean
+language plpgsql volatile as $$
+declare
+    before text := current_setting('lock_timeout');
+begin
+    if wait_ms is null then
+        return case
+            when lock_key is null and in_session and is_shared then pg_try_advisory_lock_shared(class_id, object_id)
+            when lock_key is null and in_session then pg_try_advisory_lock(class_id, object_id)
+            when lock_key is null and is_shared then pg_try_advisory_xact_lock_shared(class_id, object_id)
+            when lock_key is null then pg_try_advisory_xact_lock(class_id, object_id)
+            when in_session and is_shared then pg_try_advisory_lock_shared(lock_key)
+            when in_session then pg_try_advisory_lock(lock_key)
+            when is_shared then pg_try_advisory_xact_lock_shared(lock_key)
+            else pg_try_advisory_xact_lock(lock_key) end;
+    end if;
+    perform set_config('lock_timeout', greatest(wait_ms, 1)::text, true);
+    begin
+        perform case
+            when lock_key is null and in_session and is_shared then pg_advisory_lock_shared(class_id, object_id)
+            when lock_key is null and in_session then pg_advisory_lock(class_id, object_id)
+            when lock_key is null and is_shared then pg_advisory_xact_lock_shared(class_id, object_id)
+            when lock_key is null then pg_advisory_xact_lock(class_id, object_id)
+            when in_session and is_shared then pg_advisory_lock_shared(lock_key)
+            when in_session then pg_advisory_lock(lock_key)
+            when is_shared then pg_advisory_xact_lock_shared(lock_key)
+            else pg_advisory_xact_lock(lock_key) end;
+    exception when lock_not_available then
+        perform set_config('lock_timeout', before, true);
+        return false;
+    end;
+    perform set_config('lock_timeout', before, true);
+    return true;
+end $$;
+
+-- Leases (of leaders and of app.lock) and this database's advisory locks, held and waited for. pid is the server's process;
+-- a lease is held by a process of the application, which client names.
+create view leasework.locks as
+    select 'lease'::text as locktype, null::oid as classid, null::oid as objid, null::smallint as objsubid,
+           null::bigint as lock_key, regexp_replace(l.name, '^lock:', '') as name, null::integer as pid,
+           case when starts_with(l.name, 'lock:') then 'lock' else 'leader' end as mode, true as granted,
+           null::timestamptz as waitstart, null::text as state, null::text as query, null::uuid as job_id,
+           (select w.worker_id from leasework.workers w where w.node = l.node) as client,
+           l.acquired_at as since, null::text as application_name, l.token
+    from leasework.leader l
+    where l.node is not null
+    union all
+    select 'lease', null, null, null, null, regexp_replace(b.name, '^lock:', ''), null, 'lock', false, null, null,
+           null, null, (select w.worker_id from leasework.workers w where w.node = b.node), null, null, null
+    from leasework.bid b
+    union all
+    select 'advisory', p.classid, p.objid, p.objsubid, k.lock_key,
+           case when p.objsubid = 1 then coalesce(n.name, leasework.lock_letters(k.lock_key))
+                else coalesce(n.name, k.class_id::text) || ':' || k.object_id end,
+           p.pid, p.mode, p.granted, p.waitstart, a.state, a.query,
+           substring(a.application_name from '^leasework lock ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$')::uuid,
+           coalesce(host(a.client_addr), 'socket'),
+           -- PostgreSQL does not keep when it was granted: the start of its session or transaction
+           case when a.application_name like 'leasework lock%' then a.backend_start
+                else coalesce(a.xact_start, a.backend_start) end,
+           a.application_name, null
+    from pg_locks p
+    cross join lateral (
+        select case when p.objsubid = 1 then (p.classid::bigint << 32) | p.objid::bigint end as lock_key,
+               (p.classid::bigint # 2147483648) - 2147483648 as class_id,
+               (p.objid::bigint # 2147483648) - 2147483648 as object_id) k
+    left join leasework.lock_name n
+        on n.kind = case when p.objsubid = 1 then 'key' else 'class' end
+       and n.key = case when p.objsubid = 1 then k.lock_key else k.class_id end
+    left join pg_stat_activity a on a.pid = p.pid
+    where p.locktype = 'advisory'
+      and p.database = (select d.oid from pg_database d where d.datname = current_database());
+
+-- ---- Rights ---------------------------------------------------------------------------------
+-- Rights. Some functions run with their owner's rights, so that a login can get them without the tables: see `leasework
+-- schema sql --roles`. Their search_path is fixed, so that they use nobody else's operators. Usage of the schema does
+-- not grant execution of those that write.
+
+alter function leasework.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;
+alter function leasework.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp
+    set datestyle = 'ISO' set timezone = 'UTC'; -- so that it can read the moments that it writes into statements
+-- In the user's sessions, as in our own: rows are found by their keys, even if the plan was made when there were none.
+-- A small table may still be scanned, which then looks costly: no jit.
+alter function leasework.enqueue(jsonb, timestamptz, boolean) set enable_seqscan = off set jit = off;
+alter function leasework.deadline_arm(uuid, text, jsonb, timestamptz) set enable_seqscan = off set jit = off;
+alter function leasework.deadline_end(uuid, text, timestamptz) set enable_seqscan = off set jit = off;
+alter function leasework.deadline_judge() set enable_seqscan = off set jit = off;
+alter function leasework.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, boolean, integer[], integer[],
+    integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
+    set plan_cache_mode = force_generic_plan;
+revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean) from public;
+revoke execute on function leasework.partitions(timestamptz, integer, integer) from public;
+-- otherwise a trigger on a temporary table could enqueue any job
+revoke execute on function leasework.failed() from public;
+
+select made from leasework.partitions(now(), 7, 36500);

@@ -1,0 +1,18 @@
+-- The running jobs: ids, the oldest first. They stand up to where nodes have claimed. Reads at most "scan" jobs of each
+-- level of each queue. "cut": of one of them there are more.
+-- locks: none
+-- index: job_ready (each level as far as nodes have claimed); a scan of claimed_to
+with looked as materialized (
+    select l.queue, l.level, h.id, h.ok
+    from (select queue, level, max(seat) as seat from leasework.claimed_to
+          where (%(queue)s::text is null or queue = %(queue)s)
+            and (%(nodes)s::uuid[] is null or node = any (%(nodes)s::uuid[])) group by 1, 2) l
+    cross join lateral (
+        select j.id, j.node is not null and {{job/_matches}} as ok
+        from leasework.job j
+        where j.ready and j.queue = l.queue and leasework.level(j.priority, j.fresh) = l.level and j.seat <= l.seat
+        limit %(scan)s) h  -- also keeps the planner, whose statistics may be old, from reading all ready jobs at once
+)
+select exists (select from looked group by queue, level having count(*) >= %(scan)s), (select count(*) from looked),
+       array(select id from looked
+             where ok and id > %(after)s and id >= %(first)s and id <= %(last)s order by id limit %(limit)s)

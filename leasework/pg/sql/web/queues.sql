@@ -1,0 +1,65 @@
+-- Each of at most "limit" queues with work: how many jobs are ready, how many of these run, and which available one has
+-- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. Beyond that, the
+-- planner's statistics give an estimate, as if the share of due jobs were the same in all queues (null: there are no
+-- statistics yet). The oldest is sought at the head of each level of a queue: a bound on (queue, level) pairs would hide
+-- the queues after one with many priorities.
+-- locks: none
+-- index: job_ready (in order)
+with recursive line (queue) as (
+    (select j.queue from leasework.job j where j.ready order by j.queue, leasework.level(j.priority, j.fresh) limit 1)
+    union all
+    select n.queue from line l cross join lateral (
+        select j.queue from leasework.job j
+        where j.ready and j.queue > l.queue
+        order by j.queue, leasework.level(j.priority, j.fresh) limit 1) n
+), lines as materialized (
+    select * from line limit %(limit)s
+), most as materialized (
+    select greatest(%(most)s::bigint / greatest(count(*), 1), 100) as rows,
+           greatest(2000 / greatest(count(*), 1), 10) as lanes
+    from lines
+), counted as (
+    select l.queue, c.n, c.running, o.run_at, o.id
+    from lines l
+    cross join lateral (
+        select count(*) as n, count(node) as running
+        from (select j.node from leasework.job j
+              where j.ready and j.queue = l.queue
+              order by j.queue, leasework.level(j.priority, j.fresh), j.seat limit (select rows from most)) x) c
+    left join lateral (
+        with recursive lane (level) as (
+            (select leasework.level(j.priority, j.fresh) from leasework.job j
+             where j.ready and j.queue = l.queue order by 1 limit 1)
+            union all
+            select n.level from lane p cross join lateral (
+                select leasework.level(j.priority, j.fresh) as level from leasework.job j
+                where j.ready and j.queue = l.queue and leasework.level(j.priority, j.fresh) > p.level
+                order by 1 limit 1) n
+        )
+        select h.run_at, h.id
+        from (select * from lane limit (select lanes from most)) p
+        cross join lateral (
+            select x.run_at, x.id
+            from (select j.run_at, j.id, j.node from leasework.job j
+                  where j.ready and j.queue = l.queue and leasework.level(j.priority, j.fresh) = p.level
+                  order by j.seat limit (select rows from most)) x
+            where x.node is null order by x.run_at, x.id limit 1) h
+        order by h.run_at, h.id limit 1) o on true
+), due (share) as (
+    select sum(v.share) from pg_stats s
+    cross join lateral unnest(s.most_common_vals::text::bool[], s.most_common_freqs) as v (ready, share)
+    where s.schemaname = 'leasework' and s.tablename = 'job' and s.attname = 'ready' and v.ready
+), common as (
+    select v.queue, v.share * due.share * c.reltuples as rows
+    from due cross join pg_class c
+    join pg_stats s on s.schemaname = 'leasework' and s.tablename = 'job' and s.attname = 'queue'
+    cross join lateral unnest(s.most_common_vals::text::text[], s.most_common_freqs) as v (queue, share)
+    where c.oid = 'leasework.job'::regclass and c.reltuples > 0
+)
+select t.queue, t.n, t.running, t.capped, t.oldest_seconds, t.oldest_id,
+       (select greatest(c.rows, t.n)::bigint from common c where t.capped and c.queue = t.queue)
+from (
+    select queue, n, running, n >= (select rows from most) as capped, id as oldest_id,
+           extract(epoch from coalesce(%(now)s::timestamptz, now()) - run_at)::float8 as oldest_seconds
+    from counted) t
+order by t.queue

@@ -1,0 +1,122 @@
+"""Lists of jobs by a filter, in steps, each of which examines a limited number of rows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from msgspec import structs
+
+from leasework.errors import BadFilter
+from leasework.model.filter import JobFilter
+from leasework.model.states import FINISHED, WAITING, State
+from leasework.pg.connection.pool import Pool
+from leasework.tuning import Tuning
+
+_LAST = UUID(int=(1 << 128) - 1)
+_FIRST = UUID(int=0)
+_MOST_NODES = 1000
+_LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
+Look = tuple[list[UUID], list[str], str | None, int]
+"""Ids, the cursor after each, the cursor after all examined rows (None: no more), their number."""
+
+
+class Listing:
+    """Finds the ids of jobs: running ones oldest first, those that wait for their time by that
+    time, and all others newest first."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def page(
+        self, wanted: JobFilter, after: str | None, limit: int
+    ) -> tuple[list[UUID], str | None, int]:
+        """Return at most ``limit`` ids, the cursor of the next page (None: this is the last one),
+        and how many rows were examined."""
+        scan = _scan(wanted, limit + 1, Tuning.page_rows)
+        ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
+        return ids[:limit], cursors[limit - 1] if len(ids) > limit else end, looked
+
+    async def step(
+        self, wanted: JobFilter, after: str | None, most: int
+    ) -> tuple[list[UUID], str | None]:
+        """Return at most ``most`` ids, and the cursor of the next step (None: this is the end)."""
+        scan = _scan(wanted, most, Tuning.step_rows)
+        ids, cursors, end, _ = await self._look(wanted, after, most, scan)
+        return ids, cursors[-1] if len(ids) == most else end
+
+    async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
+        params: dict[str, Any] = {
+            **wanted.params(),
+            "nodes": await self._nodes_named(wanted.node),
+            "limit": limit,
+            "scan": scan,
+        }
+        if wanted.state == State.RUNNING:
+            return await self._running(params, after)
+        if wanted.state in (State.SCHEDULED, State.RETRYABLE):
+            return await self._waiting(params, after)
+        params["before"] = _uuid(after) if after else _LAST
+        if wanted.state in FINISHED - {State.COMPLETED}:
+            rows = await self._pool.fetch("web/jobs_bad", params)
+        else:
+            params["waiting"] = wanted.state not in FINISHED
+            params["finished"] = wanted.state not in WAITING and not wanted.unfinished
+            rows = await self._pool.fetch("web/jobs_newest", params)
+        looked, last, ids = rows[0]
+        end = str(last) if looked >= scan and last is not None else None
+        return ids, [str(i) for i in ids], end, looked
+
+    async def _running(self, params: dict[str, Any], after: str | None) -> Look:
+        params.update(after=_uuid(after) if after else _FIRST, scan=Tuning.running_rows)
+        cut, looked, ids = (await self._pool.fetch("web/jobs_running", params))[0]
+        if cut:
+            raise BadFilter(
+                f"{Tuning.running_rows:,} available jobs or more stand before the running ones",
+                do="Filter by a queue that has fewer, or look again later",
+            )
+        return ids, [str(i) for i in ids], None, looked
+
+    async def _waiting(self, params: dict[str, Any], after: str | None) -> Look:
+        due, _, last = (after or "").partition("|")
+        params.update(due=_moment(due) if due else _LONG_AGO, after=_uuid(last) if last else _FIRST)
+        rows = await self._pool.fetch("web/jobs_waiting", params)
+        looked, last_due, last_id, ids, dues = rows[0]
+        end = f"{last_due.isoformat()}|{last_id}" if looked >= params["scan"] else None
+        cursors = [f"{d.isoformat()}|{i}" for d, i in zip(dues, ids, strict=True)]
+        return ids, cursors, end, looked
+
+    async def _nodes_named(self, name: str | None) -> list[UUID] | None:
+        if name is None:
+            return None
+        rows = await self._pool.fetch("web/nodes_named", {"name": name, "limit": _MOST_NODES + 1})
+        if len(rows) > _MOST_NODES:
+            raise BadFilter(
+                f"more than {_MOST_NODES:,} nodes, live and dead, have names that begin like this",
+                got=name,
+                do="Give more of the name",
+            )
+        return [row[0] for row in rows]
+
+
+def _scan(wanted: JobFilter, limit: int, usual: int) -> int:
+    """Return how many rows a statement examines."""
+    if structs.replace(wanted, first=_FIRST, last=_LAST) == JobFilter():
+        return limit  # each examined job matches
+    bad = wanted.state in FINISHED - {State.COMPLETED}
+    return Tuning.page_bad_rows if bad else usual
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadFilter("this is not a position in the list", got=text) from None
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadFilter("this is not a position in the list", got=text) from None

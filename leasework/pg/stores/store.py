@@ -1,0 +1,54 @@
+"""The Store on PostgreSQL."""
+
+from __future__ import annotations
+
+from leasework.config import Settings
+from leasework.errors import Conflict
+from leasework.pg.connection.pool import Pool
+from leasework.pg.stores.execution import PgOperations
+from leasework.pg.stores.store_jobs import PgJobs
+from leasework.ports import Now, Store
+
+_LOOKS = 5
+
+
+class PgStore(PgOperations, PgJobs, Store):
+    """All operations over one pool. Belongs to one event loop."""
+
+    def __init__(
+        self, settings: Settings, role: str, connections: int = 1, idle_seconds: float | None = None
+    ) -> None:
+        self._pool = Pool(settings, role, connections, idle_seconds)
+
+    @property
+    def pool(self) -> Pool:
+        """The pool, for readers that share the store's connections."""
+        return self._pool
+
+    @property
+    def statements(self) -> int:
+        return self._pool.statements
+
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        params = {"kind": kind, "key": key, "name": name, "now": now}
+        for _ in range(_LOOKS):
+            rows = await self._pool.fetch("lock/note", params)
+            if rows:
+                noted: str = rows[0][0]
+                return noted
+        raise Conflict("other processes keep changing the name of this lock", got=name)
+
+    async def notify(self, message: str) -> bool:
+        """Send a notification, for the self-test of LISTEN. False if the server's notification
+        queue is half full; then none is sent."""
+        return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
+
+    def shut(self) -> None:
+        self._pool.shut()
+
+    def abandon(self) -> None:
+        """Close the connections of an event loop that is itself closed."""
+        self._pool.abandon()
+
+    async def close(self) -> None:
+        await self._pool.close()

@@ -1,0 +1,390 @@
+"""Operations on the user's connection, inside the user's own transaction.
+
+The connection's encoding is the user's choice, so all texts are sent as JSON in ASCII.
+
+It may belong to psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection,
+AsyncSession, AsyncConnection; over psycopg or asyncpg) or Django. None of them is imported here: a
+caller who passes one has it. On a sync driver these coroutines never suspend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from leasework.config import Limits
+from leasework.errors import (
+    BadJob,
+    LeaseworkError,
+    LostClaim,
+    LostLease,
+    ReadOnlyServer,
+    SchemaMissing,
+    WrongConnection,
+)
+from leasework.model.codec import Codec, sealed
+from leasework.model.deadline import Level
+from leasework.model.job import JobRequest, encode
+from leasework.pg.connection.encodings import json_in_ascii
+from leasework.pg.connection.faults import sqlstate_of, translate
+from leasework.pg.sql import statement
+
+_IDLE_MS = 10_000
+"""How long a transaction that holds a job's row may be idle. That allows a pause between two
+statements, but the lock ends before a dead node's jobs are rescued."""
+_FAILED_TRANSACTION = "25P02"
+_REFUSED = "LH001"
+"""Raised by ``leasework.refuse``."""
+_READ_ONLY = "25006"
+_CLOSED = ("the connection is closed", "Pass an open one")
+_HAS_FAILED = "the transaction has already failed"
+_ROLL_BACK = "Roll it back first"
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+Rows = Sequence[Sequence[Any]]
+Run = Callable[[Any, str, dict[str, Any]], Awaitable[Rows]]
+
+
+class UserConnections:
+    """The operations of the client and the contexts with ``on=``. In a test with a database of its
+    own, they refuse a connection to any other database than ``only``."""
+
+    def __init__(
+        self,
+        schema: str,
+        codec: Codec | None = None,
+        only: str = "",
+        result_bytes: int = Limits.result_bytes,
+    ) -> None:
+        self._schema = schema
+        self._codec = codec
+        self._only = only
+        self._result_bytes = result_bytes
+
+    async def enqueue(
+        self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
+    ) -> list[tuple[UUID, bool]]:
+        """(id, created) per job. Commits with the user's transaction, or not at all."""
+        requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
+        rows = await self.fetch(connection, "user/enqueue", {"jobs": json.dumps(requests)})
+        return [(UUID(str(row[0])), bool(row[1])) for row in rows]
+
+    async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
+        params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
+        await self.fetch(connection, "user/assert_mine", params)
+
+    async def complete(
+        self, connection: Any, job: UUID, node: UUID, token: int, result: Any
+    ) -> None:
+        text = None if result is None else encode("result", result, self._result_bytes)
+        text = text and sealed(self._codec, "result", text, self._result_bytes)
+        params = {
+            "job": str(job),
+            "node": str(node),
+            "token": token,
+            "result": text and json_in_ascii(text),
+            "idle_ms": _IDLE_MS,
+            "now": None,
+        }
+        await self.fetch(connection, "user/complete", params)
+
+    async def arm_deadline(
+        self, connection: Any, deadline: UUID, name: str, levels: Sequence[Level]
+    ) -> tuple[UUID, bool]:
+        """(id, created). Armed when the user's transaction commits."""
+        wanted = json.dumps([level.as_json() for level in levels])
+        params = {"id": str(deadline), "name": json.dumps(name), "levels": wanted}
+        found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
+        return UUID(str(found)), bool(created)
+
+    async def find_deadline(self, connection: Any, name: str) -> UUID | None:
+        """The deadline's id, as the user's transaction sees it."""
+        rows = await self.fetch(connection, "user/deadline_find", {"name": json.dumps(name)})
+        return UUID(str(rows[0][0])) if rows else None
+
+    async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
+        """End a deadline and return the new state of its last level, if the transaction commits."""
+        params = {"id": str(deadline), "verdict": verdict}
+        state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
+        return state
+
+    async def database_now(self, connection: Any) -> datetime:
+        """The database's time."""
+        [[seconds]] = await self.fetch(connection, "user/clock", {"now": None})
+        return datetime.fromtimestamp(seconds, UTC)
+
+    async def put_schedule(self, connection: Any, app: str, definition: dict[str, Any]) -> bool:
+        """Make or replace a schedule, if the user's transaction commits. False: the code defines
+        one of that name."""
+        params = {"app": json.dumps(app), "definition": json.dumps(definition)}
+        return bool((await self.fetch(connection, "user/schedule_put", params))[0][0])
+
+    async def spec_of(self, connection: Any, app: str, name: str) -> dict[str, Any] | None:
+        """The spec of a schedule, as the user's transaction sees it."""
+        params = {"app": json.dumps(app), "name": json.dumps(name)}
+        rows = await self.fetch(connection, "user/schedule_spec", params)
+        return json.loads(rows[0][0]) if rows else None
+
+    async def delete_schedule(self, connection: Any, app: str, name: str) -> bool:
+        """Delete a schedule that was put, if the user's transaction commits."""
+        params = {"app": json.dumps(app), "name": json.dumps(name)}
+        return bool(await self.fetch(connection, "user/schedule_delete", params))
+
+    async def pause_schedule(self, connection: Any, app: str, name: str, paused: bool) -> bool:
+        """Pause a schedule, or resume it, if the user's transaction commits."""
+        params = {"app": json.dumps(app), "name": json.dumps(name), "paused": paused, "now": None}
+        return bool(await self.fetch(connection, "user/schedule_pause", params))
+
+    async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
+        """Hold a lease's fence until the user's transaction ends. Raises LostLease."""
+        idle_ms = max(1, round(idle_seconds * 1000))
+        params = {"name": json.dumps(name), "token": token, "idle_ms": idle_ms}
+        try:
+            await self.fetch(connection, "user/verify", params)
+        except LostClaim:
+            raise LostLease(
+                "the lease was lost, and another process may hold it", got=name, do=_ROLL_BACK
+            ) from None
+
+    def need_sync(self, connection: Any) -> None:
+        """Raises BadJob if calls on it must be awaited. Check this first: a call abandoned halfway
+        leaves the user's connection unusable."""
+        if _runner(connection) in _ASYNC:
+            raise BadJob(
+                "code without an event loop needs a connection of a sync driver",
+                got=type(connection).__module__ + "." + type(connection).__qualname__,
+                do="Pass a psycopg.Connection, a SQLAlchemy Session or a Django connection; "
+                "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
+            )
+
+    async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
+        """Run one statement of sql/ in the user's transaction, and return its rows. Raises
+        WrongConnection."""
+        run = _runner(connection)
+        if not _in_loop():
+            self.need_sync(connection)
+        try:
+            if self._only:
+                await _check_database(run, connection, self._only)
+            return await run(connection, statement(name, self._schema), params)
+        except LeaseworkError:
+            raise
+        except Exception as error:
+            cause = _driver_error(error)
+            if cause is None:
+                raise
+            state = sqlstate_of(cause)
+            if state == _FAILED_TRANSACTION:
+                raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
+            if state == _REFUSED:
+                raise LostClaim("the job was taken away", do="Roll back") from error
+            found = translate(cause, sent=True)
+            if state == _READ_ONLY:
+                raise ReadOnlyServer(
+                    "the transaction of this connection is read-only, or its server is a replica",
+                    do="Use a transaction that may write, on a connection to the primary",
+                ) from error
+            if isinstance(found, SchemaMissing):
+                raise SchemaMissing(
+                    "the database of this connection has no leasework schema",
+                    do="Pass a connection to leasework's database, or run there: "
+                    "leasework schema apply",
+                ) from error
+            raise found from error
+
+
+def _in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _driver_error(error: BaseException | None) -> Exception | None:
+    """The driver's own error: the innermost with an SQLSTATE, as frameworks wrap or copy errors."""
+    found: Exception | None = None
+    while isinstance(error, Exception):
+        if isinstance(error, psycopg.Error) or sqlstate_of(error):
+            found = error
+        error = getattr(error, "orig", None) or error.__cause__
+    return found
+
+
+def _runner(connection: Any) -> Run:
+    """The function that runs a statement on it. Raises WrongConnection with what would work."""
+    for kind in type(connection).__mro__:
+        run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
+        if run:
+            return run
+    # django.db.connection is a proxy from django.utils; the connection itself is from django.db
+    if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
+        return _run_django
+    raise WrongConnection(
+        "on= cannot use this",
+        got=type(connection).__module__ + "." + type(connection).__qualname__,
+        do="Pass a psycopg or asyncpg connection, a SQLAlchemy Session or Connection (sync or "
+        "async), or django.db.connection",
+    )
+
+
+def _need(good: bool, what: str, do: str) -> None:
+    if not good:
+        raise WrongConnection(what, do=do)
+
+
+async def _check_database(run: Run, connection: Any, wanted: str) -> None:
+    # compared by the server: in some encodings psycopg returns bytes
+    same = "select current_database() = %(wanted)s, current_database()"
+    [[right, found]] = await run(connection, same, {"wanted": wanted})
+    if not right:
+        raise WrongConnection(
+            f"in this test, on= needs a connection to the database {wanted}",
+            got=f"one to {found}",
+            do="Create the engine when it is needed, from app.dsn(), app.sync.dsn() or the fixture "
+            "leasework_dsn. One created at import time stays bound to the database of that time",
+        )
+
+
+def check_psycopg(connection: Any, what: str, do: str) -> None:
+    """Raises WrongConnection if it is closed, if its transaction has failed, and with ``what`` and
+    ``do`` if it is in none."""
+    _need(not connection.closed, *_CLOSED)
+    status = connection.info.transaction_status
+    _need(status != psycopg.pq.TransactionStatus.INERROR, _HAS_FAILED, _ROLL_BACK)
+    idle = connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE
+    _need(not idle, what, do)
+
+
+def check_asyncpg(connection: Any, what: str, do: str) -> None:
+    """The same for asyncpg, except for a transaction that has failed."""
+    holder = getattr(connection, "_con", connection)  # None: given back to its pool
+    _need(holder is not None and not connection.is_closed(), *_CLOSED)
+    _need(connection.is_in_transaction(), what, do)
+
+
+_NOT_ATOMIC = (
+    "the connection is in autocommit: the job would be committed without your rows",
+    "Wrap the call in `with connection.transaction():`, or leave out on=",
+)
+
+
+async def _run_psycopg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    check_psycopg(connection, *_NOT_ATOMIC)
+    cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+    cursor.execute(sql, params)
+    return cursor.fetchall()
+
+
+async def _run_psycopg_async(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    check_psycopg(connection, *_NOT_ATOMIC)
+    cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+    await cursor.execute(sql, params)
+    return await cursor.fetchall()
+
+
+async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    check_asyncpg(
+        connection,
+        "the asyncpg connection is in no transaction: the job would be committed without your rows",
+        "Wrap the call in `async with connection.transaction():`, or leave out on=",
+    )
+    order: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match[1] not in order:
+            order.append(match[1])
+        return f"${order.index(match[1]) + 1}"
+
+    text = _PARAMETER.sub(number, sql)
+    rows: Rows = await connection.fetch(text, *[params[name] for name in order])
+    return rows
+
+
+async def _run_sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    return _sqlalchemy(target, sql, params)
+
+
+async def _run_sqlalchemy_async(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    from sqlalchemy.exc import InvalidRequestError
+
+    session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
+    try:
+        rows: Rows = await session.run_sync(_sqlalchemy, sql, params)
+    except InvalidRequestError as error:
+        raise _sqlalchemy_refuses(error) from error
+    return rows
+
+
+def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
+    """Run a statement on a Session or a Connection, which begins a transaction if there is none."""
+    from sqlalchemy import text
+    from sqlalchemy.exc import InvalidRequestError
+
+    try:
+        connection = target.connection() if hasattr(target, "get_bind") else target
+        dialect = connection.dialect.name
+        _need(
+            dialect == "postgresql",
+            f"the connection is to {dialect}, not PostgreSQL",
+            "Pass a session on the PostgreSQL database that has leasework's schema",
+        )
+        _need(
+            not getattr(connection.connection.dbapi_connection, "autocommit", False),
+            "the connection is in autocommit: the job would be committed without your rows",
+            "Use a connection with a transaction, or leave out on=",
+        )
+        named = text(_PARAMETER.sub(r":\1", sql))
+        wanted = {name: params[name] for name in set(_PARAMETER.findall(sql))}
+        return [tuple(row) for row in connection.execute(named, wanted)]
+    except InvalidRequestError as error:
+        raise _sqlalchemy_refuses(error) from error
+
+
+def _sqlalchemy_refuses(error: Exception) -> WrongConnection:
+    return WrongConnection(
+        "SQLAlchemy cannot use the connection or session as it is",
+        got=str(error),
+        do="Pass an open one whose transaction has not failed",
+    )
+
+
+async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
+    _need(
+        connection.vendor == "postgresql",
+        f"the connection is to {connection.vendor}, not PostgreSQL",
+        "Pass the connection of the PostgreSQL database that has leasework's schema",
+    )
+    _need(
+        connection.in_atomic_block or not connection.get_autocommit(),
+        "the Django connection is in autocommit: the job would be committed without your rows",
+        "Wrap the call in `with transaction.atomic():`, or leave out on=",
+    )
+    _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")
+    with connection.cursor() as cursor:
+        cursor.execute(sql, params)
+        rows: Rows = cursor.fetchall()
+    return rows
+
+
+_RUNNERS: dict[tuple[str, str], Run] = {
+    ("psycopg", "Connection"): _run_psycopg,
+    ("psycopg", "AsyncConnection"): _run_psycopg_async,
+    ("asyncpg", "Connection"): _run_asyncpg,
+    ("asyncpg", "PoolConnectionProxy"): _run_asyncpg,
+    ("sqlalchemy", "Session"): _run_sqlalchemy,
+    ("sqlalchemy", "scoped_session"): _run_sqlalchemy,
+    ("sqlalchemy", "Connection"): _run_sqlalchemy,
+    ("sqlalchemy", "AsyncSession"): _run_sqlalchemy_async,
+    ("sqlalchemy", "async_scoped_session"): _run_sqlalchemy_async,
+    ("sqlalchemy", "AsyncConnection"): _run_sqlalchemy_async,
+}
+_ASYNC = (_run_psycopg_async, _run_asyncpg, _run_sqlalchemy_async)

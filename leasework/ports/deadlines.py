@@ -1,0 +1,56 @@
+"""Deadlines: arming, meeting and breaching them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec import Struct
+
+from leasework.model.deadline import Breach, DueLevel, Level
+from leasework.ports.operation import Now, Operations, Row, operation
+
+
+class Swept(Struct, frozen=True):
+    """What one sweep decided."""
+
+    breaches: tuple[Breach, ...]
+    next_in: float | None
+    """Seconds until the next deadline is due; None: none is armed."""
+
+
+def _swept(rows: list[Row]) -> Swept:
+    return Swept(tuple(Breach(*row[1:]) for row in rows if row[1] is not None), rows[0][0])
+
+
+class DeadlineStore(Operations):
+    @operation("deadline/sweep", answer=_swept)
+    async def sweep(self, limit: int, now: Now) -> Swept:
+        """Decide at most ``limit`` passed deadlines, and enqueue their callbacks. Any process may
+        do this at any time."""
+
+    @operation("deadline/start")
+    async def start_deadlines(
+        self, node: UUID, job: UUID, token: int, now: Now
+    ) -> tuple[DueLevel, ...]:
+        """Note that the claim's job starts: arm the levels that count from its first start. Return
+        all levels, or none if the claim was lost."""
+
+    @operation("deadline/arm")
+    async def arm_deadline(
+        self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
+    ) -> tuple[UUID, bool]:
+        """Arm a deadline without a job, unless one of that name is armed or has the same fixed
+        time. Return (id, created)."""
+
+    @operation("deadline/end")
+    async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
+        """End a deadline without a job as ``met`` or ``cancelled``, unless it has ended. Return the
+        state of the level that is due last, or None if there is no such deadline."""
+
+    @operation("deadline/find")
+    async def find_deadline(self, name: str) -> UUID | None:
+        """Return the deadline without a job of that name: the armed one, or the newest."""
+
+    @operation("deadline/prune")
+    async def prune_deadlines(self, days: int, limit: int, now: Now) -> int: ...

@@ -1,0 +1,230 @@
+"""Declares operations on the database, each once, with its SQL file, parameters and answer.
+
+    class NodeStore(Operations):
+        @operation("node/halt")
+        async def halt(self, node: UUID, halted: bool) -> str | None:
+            '''Its meaning.'''
+
+The statement's parameters are those of the method, except ``timeout``, which limits the call, in
+seconds. Some become several: a record (a NamedTuple or a Struct) is sent as its fields, and a
+sequence of tuples as one array for each column.
+
+=====================================  ========================================================
+``node: NodeIdentity``                 ``node_id``, ``node_app`` …
+``held: Sequence[Term]``               the arrays ``held_leader`` and ``held_token``
+``claims: Sequence[tuple[UUID, int]]``  the arrays ``claims_1`` and ``claims_2``
+=====================================  ========================================================
+
+Dictionaries and sequences of structs are sent as JSON. The return annotation decides what the
+rows become:
+
+==================  ===========================================================================
+``None``            nothing
+``bool``            whether there is a row
+``int``, ``str`` …  the first column of the only row
+``X | None``        the same of the first row; None if there is none
+``list[X]`` …       one of each row; sets and ``tuple[X, ...]`` likewise
+``tuple[X, Y]``     the columns of the only row
+==================  ===========================================================================
+
+``X`` may be a record, which is filled by position. A field that is itself a record takes as many
+columns as it has fields. Columns after the last field are ignored. ``answer=`` reads the rows in
+another way. A store overrides the method if an operation needs more than one statement.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from enum import EnumType
+from functools import cached_property, wraps
+from itertools import islice
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+
+from leasework.errors import QueryFailed
+
+Now = datetime | None
+"""The time of a call. None: the database's own clock."""
+Row = tuple[Any, ...]
+Answer = Callable[[list[Row]], Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Term(NamedTuple):
+    """A leadership of this process, which its duties name."""
+
+    leader: str
+    token: int
+
+
+class Operation:
+    """A declared operation, as a store executes it."""
+
+    def __init__(
+        self, method: Callable[..., Any], sql: str, answer: Answer | None, aside: bool
+    ) -> None:
+        self.sql = sql
+        """``noun/verb``: the statement's file."""
+        self.aside = aside
+        """It gets a connection of its own, so that nothing waits behind it."""
+        self._method = method
+        self._answer = answer
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+        self._names = [parameter.name for parameter in parameters]
+        self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def params(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the statement's parameters, by name, for a call."""
+        given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
+        for name, (parts, many) in self._several.items():
+            value = given.pop(name)
+            if many:
+                values = zip(*value, strict=True) if value else [()] * len(parts)
+            else:
+                values = [getattr(value, part) for part in parts]
+            given.update(zip([f"{name}_{part}" for part in parts], values, strict=True))
+        return given
+
+    # Annotations are resolved at the first call, when all classes that they name exist.
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self._method)
+
+    @cached_property
+    def _several(self) -> dict[str, tuple[list[str], bool]]:
+        """The parameters that become several: their parts, and whether these are arrays."""
+        found = {}
+        for name in self._names:
+            kind, many = self._hints[name], False
+            if get_origin(kind) is Sequence and not _is_struct(get_args(kind)[0]):
+                kind, many = get_args(kind)[0], True
+            if parts := _parts(kind):
+                found[name] = (list(parts), many)
+        return found
+
+    @cached_property
+    def documents(self) -> frozenset[str]:
+        """The statement's parameters that are sent as JSON."""
+        kinds = {name: self._hints[name] for name in self._names}
+        for name in self._several:
+            kinds |= {f"{name}_{part}": kind for part, kind in _parts(kinds[name]).items()}
+        return frozenset(name for name, kind in kinds.items() if _is_document(kind))
+
+    @cached_property
+    def read(self) -> Answer:
+        """The function that makes the method's answer from the rows."""
+        return self._answer or reader(self._hints["return"])
+
+
+class Operations:
+    """A part of the Store. ``execute`` runs a declared operation."""
+
+    async def execute(
+        self, operation: Operation, params: dict[str, Any], timeout: float | None
+    ) -> list[Row]:
+        """Execute the operation's statement, and return its rows."""
+        raise QueryFailed("this store does not execute declarations", got=operation.sql)
+
+
+def count(rows: list[Row]) -> int:
+    """Return the number of rows."""
+    return len(rows)
+
+
+def value(rows: list[Row]) -> Any:
+    """Return the first column of the only row."""
+    return rows[0][0]
+
+
+def operation(
+    sql: str, *, answer: Answer | None = None, aside: bool = False
+) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+    """Declare an operation. See the module's docstring."""
+
+    def declare(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        declared = Operation(method, sql, answer, aside)
+
+        @wraps(method)
+        async def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            store, *given = args
+            assert isinstance(store, Operations)
+            params = declared.params(tuple(given), kwargs)
+            timeout = params.pop("timeout", None)
+            found: R = declared.read(await store.execute(declared, params, timeout))
+            return found
+
+        return run
+
+    return declare
+
+
+class Clocked(Operations):
+    """Operations on a database whose time can be read."""
+
+    @operation("schedule/clock")
+    async def database_now(self, now: Now) -> datetime: ...
+
+
+def reader(annotation: Any) -> Answer:
+    """Return the function that makes an answer of this type from rows."""
+    if annotation is NoneType:
+        return lambda rows: None
+    if annotation is bool:
+        return bool
+    if isinstance(annotation, UnionType):
+        [kind] = [part for part in get_args(annotation) if part is not NoneType]
+        make = _maker(kind)
+        return lambda rows: make(rows[0]) if rows else None
+    origin = get_origin(annotation)
+    if origin is tuple and Ellipsis not in get_args(annotation):
+        return lambda rows: tuple(rows[0])
+    if origin in (list, set, tuple, frozenset):
+        make = _maker(get_args(annotation)[0])
+        return lambda rows: origin(map(make, rows))
+    make = _maker(annotation)
+    return lambda rows: make(rows[0])
+
+
+def _maker(kind: Any) -> Callable[[Row], Any]:
+    """Return the function that makes a value of this type from a row."""
+    if get_origin(kind) is tuple:
+        return tuple
+    if parts := _parts(kind):
+        widths = [(inner, len(_parts(inner))) for inner in parts.values()]
+        if not any(width for _, width in widths):
+            return lambda row: kind(*row[: len(parts)])
+
+        def make(row: Row) -> Any:
+            left = iter(row)
+            return kind(*[inner(*islice(left, n)) if n else next(left) for inner, n in widths])
+
+        return make
+    if isinstance(kind, EnumType):
+        return lambda row: None if row[0] is None else kind(row[0])
+    return lambda row: row[0]
+
+
+def _parts(kind: Any) -> dict[str, Any]:
+    """Return the fields of a record, or of a tuple by their numbers, with their types."""
+    if get_origin(kind) is tuple and Ellipsis not in get_args(kind):
+        return {str(number): inner for number, inner in enumerate(get_args(kind), 1)}
+    if names := getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None):
+        hints = get_type_hints(kind)
+        return {name: hints[name] for name in names}
+    return {}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _is_document(annotation: Any) -> bool:
+    if annotation is dict or get_origin(annotation) is dict:
+        return True
+    parts = get_args(annotation)
+    return bool(parts) and (_is_document(parts[0]) or _is_struct(parts[0]))

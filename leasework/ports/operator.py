@@ -1,0 +1,72 @@
+"""What people do to jobs, schedules and stacks, and the housekeeping of what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from leasework.ports.operation import Now, Operations, operation, value
+
+
+class OperatorStore(Operations):
+    """Each act names at most one batch of ids."""
+
+    @operation("job/discard", answer=dict)
+    async def discard_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        """Discard ``waiting`` and ``quarantined`` jobs. Return where each known job
+        was. ``running``, ``finished`` and ``locked`` ones are left alone."""
+
+    @operation("job/cancel", answer=dict)
+    async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
+        """Cancel waiting jobs, and flag running ones for their workers. Return where each known job
+        was: ``waiting``, ``running``, ``finished``, or ``locked`` and so left alone."""
+
+    @operation("job/retry", answer=dict)
+    async def retry_many(
+        self, jobs: Sequence[UUID], now: Now, state: str | None = None
+    ) -> dict[UUID, str]:
+        """Run finished jobs again, and make waiting ones due now. ``state``: the only state from
+        which finished jobs run again. Return where each known job was, as above; ``unchanged``: it
+        has another state. Running ones are left alone."""
+
+    @operation("stack/ask")
+    async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
+        """Ask the job's node for its handler's stack, with a ``stack`` signal of this ``request``.
+        Return False if no node holds the job."""
+
+    @operation("stack/answer")
+    async def answer_stack(self, node: UUID, request: UUID, says: str, now: Now) -> bool:
+        """Store the node's answer. Return False if there is a newer request."""
+
+    @operation("schedule/run_now", answer=value)
+    async def run_schedule(self, app: str, name: str, job: UUID, now: Now) -> bool:
+        """Enqueue a schedule's job under this id, once. Return False if the schedule is unknown."""
+
+    async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
+        """Record the name of an advisory lock's key, and return the recorded one, which differs if
+        two names have the same key. ``kind``: ``key`` or ``class``. The locks themselves are taken
+        on other connections, which a Store does not have."""
+
+    @operation("event/record")
+    async def record(self, events: Sequence[dict[str, Any]], now: Now) -> None: ...
+
+    @operation("prune/partitions", answer=value)
+    async def prune_days(self, keep_days: int, now: Now) -> int:
+        """Create the coming days of finished jobs, and drop the expired ones. Return how many were
+        dropped. Raises Conflict while a long reader locks them. Retry later then, because it takes
+        locks behind which all others wait."""
+
+    @operation("prune/rows")
+    async def prune(self, days: dict[str, int], limit: int, now: Now) -> int:
+        """Delete rows older than ``days`` (events, ticks, attempts, history). Return how many."""
+
+    @operation("history/roll_up", aside=True)
+    async def roll_up(self, since: datetime | None, now: Now) -> datetime:
+        """Count the whole minutes from ``since`` (None: from the end of the history). Return the
+        time up to which it counted."""
+
+    @operation("metrics/fold")
+    async def fold_counts(self, limit: int) -> int:
+        """Add at most ``limit`` tallies of metrics to the totals. Return how many."""

@@ -1,0 +1,241 @@
+"""What people and their tools read: ``status``, the commands that list, the dashboard, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+from leasework.model.filter import JobFilter
+from leasework.model.job import JobRecord
+from leasework.ports.operation import Clocked, Now, operation
+from leasework.ports.rows import (
+    AttemptView,
+    CountView,
+    DeadlineView,
+    DeathView,
+    EventView,
+    FailingSchedule,
+    JobDetail,
+    LeaderView,
+    LeaseCounts,
+    LockCounts,
+    LockView,
+    MinuteView,
+    NodeView,
+    QueueView,
+    ScheduleLag,
+    StackView,
+    StoredSchedule,
+    TableView,
+    TaskFailures,
+    TermView,
+    TickView,
+    TransactionView,
+    UnhandledBreach,
+    WaitView,
+)
+from leasework.tuning import Tuning
+
+
+class Summary(Struct, frozen=True):
+    """Counts for ``status``, each at most 10,000."""
+
+    ready: int
+    waiting: int
+    unknown: int
+    quarantined: int
+    unknown_tasks: Sequence[str]
+    oldest: Mapping[str, float]
+    """Queue with available jobs → seconds for which the oldest of them has been due."""
+    undated: datetime | None = None
+    """When the oldest of the finished jobs ended whose day does not exist in the history."""
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        return max(self.oldest.values(), default=None)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(sorted(self.oldest))
+
+
+class JobPage(Struct, frozen=True):
+    """One page of jobs. Long values are cut or left out."""
+
+    rows: list[JobRecord]
+    more: str | None
+    """Where the next page starts, or None if this is the last one."""
+    looked_at: int
+    """The rows that were read. There are more if ``more`` is set and the page is not full."""
+
+
+QUEUE_ROWS = 200
+
+
+class Reports(Clocked):
+    """Read-only queries for people. Every answer is bounded."""
+
+    async def check_schema(self) -> None:
+        """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
+
+    # -- jobs --------------------------------------------------------------------------------------
+    @operation("status/summary")
+    async def summary(self, now: Now) -> Summary: ...
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        """Return at most ``limit`` jobs that match: running ones oldest first, those that wait for
+        their time by that time, and all others newest first."""
+
+    async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
+    async def matching(
+        self, wanted: JobFilter, after: str | None, most: int
+    ) -> tuple[list[UUID], str | None]:
+        """Return at most ``most`` ids that a filter matches, found among a limited number of jobs,
+        and where to continue (None: this is the end)."""
+
+    @operation("web/job")
+    async def job(self, job: UUID, now: Now = None) -> JobDetail | None: ...
+    @operation("web/job_events")
+    async def job_events(
+        self, job: UUID, since: datetime, until: datetime, limit: int
+    ) -> list[EventView]: ...
+    @operation("job/attempts")
+    async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
+        """Return the attempts that did not just complete, the newest first."""
+
+    @operation("stack/get")
+    async def stack(self, job: UUID) -> StackView | None:
+        """Return the last request of about the last hour."""
+
+    @operation("history/list")
+    async def history(self, since: datetime, queue: str | None, limit: int) -> list[MinuteView]:
+        """Return minutes from ``since``, the oldest first."""
+
+    @operation("web/queues")
+    async def queues(self, now: Now, most: int = 5_000, limit: int = QUEUE_ROWS) -> list[QueueView]:
+        """Return the queues, at most ``limit``. ``most`` is how many jobs are counted."""
+
+    @operation("web/names")
+    async def names(self) -> tuple[list[str], list[str]]:
+        """Return the names to suggest: queues and tasks."""
+
+    @operation("status/failures")
+    async def failures(
+        self, outcome: str, seconds: float, now: Now, limit: int = 2000
+    ) -> list[TaskFailures]:
+        """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
+        that time. ``limit``: attempts that are counted. Tasks whose discarded jobs are older than
+        all these have no error here."""
+
+    # only a connection of its own may use the plan that reads job_done by a bitmap scan
+    @operation("status/finished", answer=dict, aside=True)
+    async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
+        """Return the number of jobs per task that finished since then. Counts at most ``most``."""
+
+    # -- nodes, leaders and locks ------------------------------------------------------------------
+    @operation("node/list")
+    async def nodes(self, limit: int) -> list[NodeView]: ...
+    @operation("node/died")
+    async def died(self, seconds: float, limit: int, now: Now) -> list[DeathView]:
+        """Return nodes that died within that time and that no person has seen, the newest first."""
+
+    @operation("leader/list")
+    async def leaders(self, limit: int) -> list[LeaderView]: ...
+    @operation("leader/terms")
+    async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
+    @operation("web/terms")
+    async def terms_since(self, since: datetime, limit: int) -> list[TermView]:
+        """Return terms since then and each election's last one before, the newest first."""
+
+    @operation("web/lease_events")
+    async def lease_events(self, since: datetime, limit: int) -> list[EventView]: ...
+    @operation("lock/list")
+    async def locks(self, limit: int) -> list[LockView]:
+        """Return leases and advisory locks, held and waited for."""
+
+    @operation("metrics/locks")
+    async def lock_counts(self, now: Now) -> LockCounts: ...
+    @operation("metrics/leases")
+    async def lease_counts(self, now: Now, limit: int = Tuning.series) -> list[LeaseCounts]: ...
+    @operation("web/waits")
+    async def waits(self, limit: int, now: Now = None) -> list[WaitView]: ...
+
+    # -- schedules ---------------------------------------------------------------------------------
+    @operation("schedule/list")
+    async def schedules(
+        self,
+        limit: int,
+        *,
+        app: str | None = None,
+        name: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        after_app: str = "",
+        longest: int | None = None,
+    ) -> list[StoredSchedule]:
+        """Return schedules by application and name, from the first one behind (``after_app``,
+        ``after``). ``prefix``: how their names begin. Arguments of more than ``longest`` bytes are
+        left out of ``job``."""
+
+    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None:
+        return next(iter(await self.schedules(1, app=app, name=name)), None)
+
+    @operation("schedule/ticks")
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
+        """Return the newest entries of the ledger."""
+
+    @operation("web/ticks")
+    async def ticks_of(
+        self, apps: Sequence[str], names: Sequence[str], each: int, now: Now = None
+    ) -> list[TickView]:
+        """Return the newest ticks of each schedule: of the first name in the first of ``apps``, and
+        so on."""
+
+    @operation("status/schedules")
+    async def schedule_lags(self, limit: int, now: Now) -> list[ScheduleLag]:
+        """Return how late schedules are, the latest first."""
+
+    @operation("status/failing_schedules")
+    async def failing_schedules(
+        self, seconds: float, limit: int, now: Now
+    ) -> list[FailingSchedule]:
+        """Return schedules whose newest job failed for good, and none of whose last five jobs
+        completed within that time. Looks at ``limit`` jobs that failed for good."""
+
+    # -- deadlines ---------------------------------------------------------------------------------
+    @operation("deadline/list")
+    async def deadlines(
+        self, state: str | None, name: str | None, limit: int
+    ) -> list[DeadlineView]: ...
+    @operation("deadline/unhandled")
+    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
+        """Return recent breaches whose callback failed or cannot run, the newest first."""
+
+    # -- events ------------------------------------------------------------------------------------
+    @operation("event/list")
+    async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]: ...
+    async def event_page(
+        self, kind: str | None, level: str | None, before: int | None, limit: int
+    ) -> tuple[list[EventView], int | None]:
+        """Return the newest events before an id, and the id at which to continue, or None."""
+
+    @operation("event/lately")
+    async def lately(
+        self, kinds: Sequence[str], seconds: float, limit: int, now: Now
+    ) -> list[EventView]:
+        """Return events of these kinds of the last ``seconds``, at most ``limit`` of each kind, the
+        newest first."""
+
+    @operation("metrics/counts")
+    async def counts(self, limit: int = Tuning.series) -> list[CountView]:
+        """Return the running totals."""
+
+    # -- the database ------------------------------------------------------------------------------
+    @operation("status/transactions")
+    async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
+        """Return what blocks vacuum, the oldest snapshot first."""
+
+    @operation("web/tables")
+    async def tables(self, now: Now = None) -> list[TableView]: ...

@@ -1,0 +1,219 @@
+"""Runs the jobs of a test's database here and now, or at a later moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from msgspec import structs
+
+from leasework.app import App, Task
+from leasework.duties.leading import Periodic, term_of
+from leasework.duties.syncer import Planned
+from leasework.env import Env
+from leasework.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout, suggest
+from leasework.model.job import JobRecord
+from leasework.model.moments import Duration, checked_timeout
+from leasework.node import Node
+from leasework.pg.schema.scratch import check_for_tests
+from leasework.testing.databases import refuse_uncommitted_async
+
+_LOOK_SECONDS = 0.01
+
+
+@dataclass(frozen=True)
+class _MovedEnv(Env):
+    """The clocks of this process, and a time for the database that a test moves on."""
+
+    def due_now(self) -> datetime | None:
+        return vars(self).get("moment")
+
+    def move_to(self, moment: datetime) -> None:
+        object.__setattr__(self, "moment", moment)
+
+
+async def drain(
+    app: App,
+    *,
+    queues: Mapping[str, int] | None = None,
+    timeout: Duration = 30.0,
+    until: datetime | timedelta | None = None,
+    schedules: Collection[str] = (),
+) -> list[JobRecord]:
+    """Run all available jobs, and the jobs that they enqueue, until none is left.
+
+    It runs in this process and does all that a worker does, except schedules. Returns the records
+    of the jobs that ran, in the order of their claims. A job without history has none. Delayed
+    jobs, and failed jobs whose next attempt is not due, stay. ``queues`` is as for ``App.node``.
+
+    With ``until``, a moment with a time zone or a time from now, leasework's clock moves on to that
+    moment, from one due time to the next, without waiting. Delayed jobs, retries and deadlines that
+    are due by then have their turn, and the ``schedules`` that you name fire::
+
+        await drain(app, until=timedelta(hours=1))
+        await drain(app, until=seven, schedules=["daily_report"])
+
+    After ``timeout``, in seconds, it cancels the running jobs, gives them back, and raises
+    WaitTimeout.
+    The name of the database must contain the word ``test``. Raises ConfigError if it does not, or
+    for an ``until`` in the past, BadSchedule for an unknown schedule, and WrongDsn.
+    """
+    await refuse_uncommitted_async(app, "drain")
+    check_for_tests((await app.located()).dsn, "drain")
+    planned = [_planned(app, name) for name in schedules]
+    if planned and until is None:
+        raise ConfigError("schedules need a time to fire in", do="Give until= as well")
+    before, env = app.env, _MovedEnv()
+    app.env = env
+    try:
+        node = await app.make_node(queues, schedules=False)
+        await node._duties["periodic"].stop()
+        if until is not None:
+            await node._duties["stager"].stop()  # this is done here, at each moment
+        ran: dict[UUID, None] = {}
+        _note_claims(node, ran)
+        passing = _Passing(app, node, env, ran, planned)
+        async with app.state_for(node):
+            await _drain(passing, until, checked_timeout(timeout))
+    finally:
+        app.env = before
+    records = []
+    for job in ran:
+        with suppress(JobNotFound):
+            records.append(await app.get(job))
+    return records
+
+
+async def _drain(
+    passing: _Passing, until: datetime | timedelta | None, timeout: float | None
+) -> None:
+    node = passing.node
+    await node.start()
+    try:
+        async with asyncio.timeout(timeout):
+            await passing.until_idle()
+            if until is not None:
+                await passing.until(until)
+    except TimeoutError:
+        left = [claim.job.task for claim in node.running.snapshot()]
+        node.executor.end_all("stopping")
+        raise WaitTimeout(
+            f"jobs were left after {timeout or 0:g} s",
+            got=left,
+            do="Raise timeout=, or see what these tasks wait for. With until=, no other node of "
+            "the application may run",
+        ) from None
+    finally:
+        await asyncio.shield(node.stop())
+
+
+@dataclass(eq=False)
+class _Passing:
+    """Runs jobs and lets time pass. It does itself what the leader's duties do when something is
+    due, so that each thing happens at its moment."""
+
+    _app: App
+    node: Node
+    _env: _MovedEnv
+    _ran: dict[UUID, None]
+    _planned: list[Planned]
+
+    async def until(self, end: datetime | timedelta) -> None:
+        """Raises ConfigError for a moment in the past."""
+        app = self._app
+        store = self._store = await app.work_store()
+        self._term = term_of(self.node.guard)
+        following: datetime | None = await store.database_now(None)
+        assert following
+        end = _end(end, following)
+        while not self.node.leads():  # noqa: ASYNC110 - nothing tells us
+            await asyncio.sleep(_LOOK_SECONDS)
+        await self.node._loops["deadlines"].stop()
+        context = structs.replace(self.node.context, env=self._env, store=store)
+        self._periodic = Periodic(context, self._term)
+        if self._planned:
+            definitions = [planned.definition(following) for planned in self._planned]
+            await store.sync_schedules(app.settings.name, app.release, definitions, following)
+        while following is not None and following <= end:
+            following = await self._moment(following)
+
+    async def until_idle(self) -> None:
+        """Return when no job is available or runs."""
+        reports = await self._app.reports()
+        node, ran = self.node, self._ran
+        quiet = 0
+        while quiet < 2:  # the first time, a claim may be under way
+            before = len(ran), len(node.running)
+            waiting = node.executor.lanes.keys() & set((await reports.summary(None)).queues)
+            changed = before != (len(ran), len(node.running))
+            quiet = 0 if waiting or changed or len(node.running) else quiet + 1
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _moment(self, moment: datetime) -> datetime | None:
+        """Do what is due at that moment. Return the next one; the same if there may be more."""
+        store, settings = self._store, self._app.settings
+        rows = settings.limits.batch_rows
+        self._env.move_to(moment)
+        before = len(self._ran)
+        staged = await store.stage(self._term(), rows, moment)
+        swept = await store.sweep(rows, moment)
+        waits = [staged.next_in, swept.next_in]
+        if self._planned:
+            await self._periodic.tick(moment)
+            waits.append((await store.next_schedule(settings.name, moment))[0])
+        await self.until_idle()
+        if staged.count or swept.breaches or len(self._ran) > before:
+            return moment
+        ahead = [wait for wait in waits if wait is not None]
+        return moment + timedelta(seconds=max(min(ahead), 0)) if ahead else None
+
+
+def _note_claims(node: Node, ran: dict[UUID, None]) -> None:
+    submit = node.executor.submit
+
+    def noting(lane: Any, claims: Any) -> None:
+        ran.update((claim.job.id, None) for claim in claims)
+        submit(lane, claims)
+
+    node.executor.submit = noting  # type: ignore[method-assign]
+
+
+def _end(until: datetime | timedelta, now: datetime) -> datetime:
+    end = now + until if isinstance(until, timedelta) else until
+    if not isinstance(end, datetime) or end.utcoffset() is None:
+        raise ConfigError(
+            "until is a datetime with a time zone, or a timedelta from now",
+            got=until,
+            do="Say until=timedelta(hours=1)",
+        )
+    if end < now:
+        raise ConfigError("until is in the past", got=end.isoformat(), do="Time only moves on")
+    return end
+
+
+def _planned(app: App, name: str) -> Planned:
+    found = app._planned.get(name)
+    if found is None:
+        raise BadSchedule(f"no schedule is named {name!r}", do=suggest(name, app._planned))
+    return found
+
+
+def next_runs(
+    app: App, schedule: Task[Any, Any] | str, *, after: datetime | None = None, count: int = 1
+) -> list[datetime]:
+    """Return the next ``count`` moments of a schedule of the code, after the moment ``after``
+    (default: now). It needs no database. ``schedule`` is the schedule's name, or the task if the
+    schedule has no name of its own. A schedule that ends has fewer moments. Raises BadSchedule::
+
+        [monday] = next_runs(app, "report", after=datetime(2030, 1, 4, 12, tzinfo=UTC))
+        assert monday == datetime(2030, 1, 7, 7, tzinfo=UTC)
+    """
+    spec = _planned(app, schedule if isinstance(schedule, str) else schedule.name).spec
+    moments = spec.after(app.env.wall_now() if after is None else after)
+    return list(islice(moments, max(0, count)))

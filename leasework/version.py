@@ -1,0 +1,3 @@
+"""The version of leasework."""
+
+VERSION = "0.1.0"

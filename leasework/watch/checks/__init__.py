@@ -1,0 +1,27 @@
+"""What can be wrong: one registry of checks, behind status, doctor, dashboard, metrics and alerts.
+
+A check is declared once: its kind, what it means, what helps, and a function that turns facts into
+sentences. Everything else comes from :data:`CHECKS`: the metric ``leasework_problems`` has a series
+for each kind, `leasework metrics rules` an alert, and docs/reference/checks.md an entry. The checks
+that judge an examination belong to the doctor and have no metric. Those for an unreachable database
+have no function: the error is the finding.
+"""
+
+from leasework.watch.checks import nodes, jobs, schedules, house, database  # isort: skip  # the order of what people read
+from leasework.watch.checks.nodes import claimants
+from leasework.watch.checks.registry import (
+    CHECKS,
+    COUNT_CAP,
+    Check,
+    database_problem,
+    judge,
+    problems,
+)
+
+KINDS = tuple(kind for kind, one in CHECKS.items() if not one.examined)
+"""The kinds of problems of a running application."""
+
+__all__ = [
+    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database",
+    "database_problem", "house", "jobs", "judge", "nodes", "problems", "schedules",
+]  # fmt: skip

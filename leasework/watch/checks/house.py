@@ -1,0 +1,202 @@
+"""Checks of leasework's own services, and of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasework import errors
+from leasework.config import DEAF_SECONDS, HIDDEN_TRANSACTIONS, SLOT_TRANSACTIONS
+from leasework.errors import shorten
+from leasework.model.moments import duration
+from leasework.ports import EventView
+from leasework.watch.checks.registry import CHECKS, Check, Said, check, lately, since
+from leasework.watch.facts import Facts
+from leasework.watch.finding import NOTE
+
+
+# -- the house -------------------------------------------------------------------------------------
+@check(
+    "A service of leasework failed within the last ten minutes.",
+    "leasework events --kind service_failed",
+    page="events?kind=service_failed",
+)  # fmt: skip
+def _service_failed(facts: Facts) -> Iterator[str | Said]:
+    by_place: dict[tuple[str, str], EventView] = {}
+    for service, events in lately(facts, "service_failed", "service"):
+        by_place |= {(service, str(event.worker_id)): event for event in events}
+    for (service, worker), event in by_place.items():
+        error = shorten(str((event.fields or {}).get("error")))
+        yield f"The {service} of {worker} failed {since(facts, event)} ago: {error}"
+
+
+@check(
+    "A node gets no wake-ups and polls instead: LISTEN does not work.",
+    "leasework events --kind listen_lost says why. If you want polling, set LEASEWORK_LISTEN=0",
+    page="nodes", alert="info", alert_after="1m",
+)  # fmt: skip
+def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        seconds = (node.info or {}).get("deaf_seconds")
+        if isinstance(seconds, (int, float)) and seconds > DEAF_SECONDS:
+            yield (
+                f"Node {node.worker_id} gets no wake-ups and polls instead: LISTEN does not work"
+            )
+
+
+@check(
+    "The history had no day for finished jobs, so they are in the partition job_done_default. That "
+    "day cannot be created any more, and its jobs are deleted one by one.",
+    "They are deleted after finished_days. leasework events --kind service_failed may say why the "
+    "leader could not create days",
+    level=NOTE, page="database", shared=True,
+)  # fmt: skip
+def _days_missing(facts: Facts) -> Iterator[str | Said]:
+    if facts.summary.undated:
+        yield f"Finished jobs since {facts.summary.undated:%Y-%m-%d} have no day in the history"
+
+
+@check(
+    "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
+    "If jobs must start within milliseconds, give the workers a direct connection. Otherwise do "
+    "nothing",
+    level=NOTE, page="nodes",
+)  # fmt: skip
+def _polling(facts: Facts) -> Iterator[str | Said]:
+    pooled = [node for node in facts.live_nodes if (node.info or {}).get("pooled")]
+    if pooled:
+        one = len(pooled) == 1
+        nodes = f"Node {pooled[0].worker_id} connects" if one else f"{len(pooled)} nodes connect"
+        yield (
+            f"{nodes} through a pooler, which forwards no notifications, so new jobs are found by "
+            "polling"
+        )
+
+
+@check(
+    "A node cannot start the processes or threads that its handlers run in, or the lifespan in "
+    "such a process.",
+    "Its jobs return to the queue and wait. If the lifespan fails, correct its cause. Otherwise "
+    "raise the limits of the node (ulimit -n, ulimit -u, memory), or give it fewer slots",
+    page="nodes",
+)  # fmt: skip
+def _cannot_start(facts: Facts) -> Iterator[str | Said]:
+    for node in facts.live_nodes:
+        error = (node.info or {}).get("cannot_start")
+        if error:
+            yield (
+                f"Node {node.worker_id} cannot start the processes or threads that its "
+                f"handlers run in: {shorten(str(error))}"
+            )
+
+
+@check(
+    "A transaction has been open for longer than pin_seconds (300 by default), or a replication "
+    "slot that nobody uses is old: vacuum cannot remove dead rows, and tables grow. A standby, or "
+    "a session that this login may not see, counts once its snapshot is "
+    f"{HIDDEN_TRANSACTIONS:,} transactions old.",
+    "End the transaction, or drop the replication slot",
+    page="database", shared=True, doctor=True,
+)  # fmt: skip
+def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
+    grow = ": vacuum cannot remove dead rows, and tables grow"
+    opened = [row for row in facts.transactions if (row.open_seconds or 0.0) > facts.pin_seconds]
+    if opened:
+        row = max(opened, key=lambda row: row.open_seconds or 0.0)
+        named = " ".join(name for name in (row.role, row.application) if name)
+        end = f"End it: select pg_terminate_backend({row.pid})"
+        yield Said(
+            f"A {row.what} ({row.pid}: {shorten(named)}, {row.state}) has been open for "
+            f"{duration(row.open_seconds or 0.0)}{grow}",
+            do=end if row.what == "transaction" else f"rollback prepared '{row.pid}'",
+        )
+    for row in facts.transactions:
+        old = f"{row.xmin_age:,} transactions old{grow}"
+        unused = row.what == "replication slot" and row.state == "inactive"
+        if unused and row.xmin_age > SLOT_TRANSACTIONS:
+            yield Said(
+                f"The replication slot {row.pid} is not in use and {old}",
+                do=f"If nobody needs it: select pg_drop_replication_slot('{row.pid}')",
+            )
+        if row.open_seconds is not None or row.xmin_age <= HIDDEN_TRANSACTIONS:
+            continue
+        if row.what == "transaction":
+            yield Said(
+                f"The snapshot of a session of {row.role} ({row.pid}) is {old}",
+                do="This login may not see the session. As a superuser: "
+                f"select pg_terminate_backend({row.pid})",
+            )
+        elif row.what == "standby":
+            yield Said(
+                f"The snapshot of a query on a standby ({row.application or row.pid}) is {old}",
+                do="End the long query or transaction there",
+            )
+
+
+@check(
+    "The database's clock was moved within the last ten minutes.",
+    "Leases do not depend on it; schedules and deadlines follow it. Check the server's time "
+    "synchronisation",
+    page="events?kind=clock_jumped", shared=True,
+)  # fmt: skip
+def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
+    for _, events in lately(facts, "clock_jumped", ""):
+        by = events[-1].fields.get("by")
+        seconds = float(by) if isinstance(by, (int, float)) else 0.0
+        way = "forward" if seconds > 0 else "back"
+        yield (
+            f"The database's clock was moved {way} by {duration(abs(seconds))} "
+            f"({since(facts, events[-1])} ago)"
+        )
+
+
+@check(
+    "Live nodes run different versions of leasework.",
+    "Normal during a deployment; otherwise upgrade all nodes to the same version (leasework nodes)",
+    page="nodes", alert="info", alert_after="1h", doctor=True,
+)  # fmt: skip
+def _versions_differ(facts: Facts) -> Iterator[str | Said]:
+    versions = sorted({node.version for node in facts.live_nodes})
+    if len(versions) > 1:
+        yield f"Live nodes run different versions of leasework: {', '.join(versions)}"
+
+
+# -- an unreachable database -----------------------------------------------------------------------
+_LOG = "Look at the server's log"
+
+
+def _error(kind: str, error: type[errors.LeaseworkError], meaning: str, hint: str = _LOG) -> None:
+    CHECKS[kind] = Check(kind, meaning, hint, error=error, alert="critical")
+
+
+# the first class that matches is taken, so a class comes before its base
+_error(
+    "schema_missing",
+    errors.SchemaMissing,
+    "The database has no leasework schema.",
+    "Run: leasework schema apply",
+)
+_error(
+    "schema_behind",
+    errors.SchemaTooOld,
+    "The schema lacks migrations that this version needs.",
+    "Run: leasework schema apply",
+)
+_error(
+    "schema_ahead",
+    errors.SchemaTooNew,
+    "A newer version migrated the schema, and this one cannot work with it.",
+    "Run the newer version",
+)
+_error(
+    "database_read_only",
+    errors.ReadOnlyServer,
+    "The server is a replica, or read-only.",
+    "Give the primary's address, or add target_session_attrs=read-write to the DSN",
+)
+_error("database_refuses", errors.ServerError, "The database was reached but refuses to serve.")
+_error(
+    "database_away",
+    errors.Unavailable,
+    "The database cannot be reached or does not answer in time.",
+)
+_error("error", errors.LeaseworkError, "The check itself failed.")

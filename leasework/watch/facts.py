@@ -1,0 +1,89 @@
+"""The facts that the checks judge, all read from the database in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+
+from msgspec import Struct, field, structs
+
+from leasework.config import DEAD_ROWS
+from leasework.ports import (
+    DeathView,
+    EventView,
+    FailingSchedule,
+    LeaderView,
+    NodeView,
+    ScheduleLag,
+    Summary,
+    TableView,
+    TaskFailures,
+    TransactionView,
+    UnhandledBreach,
+)
+
+
+class Facts(Struct, frozen=True):
+    """Rows as the Store's operations return them. Ages come from the database's clock and are for
+    people; the protocol never relies on them."""
+
+    now: datetime
+    """The database's time."""
+    summary: Summary
+    nodes: list[NodeView]
+    leaders: list[LeaderView]
+    schedules: list[ScheduleLag]
+    events: list[EventView]
+    """The newest, in any order."""
+    unhandled: list[UnhandledBreach] = field(default_factory=list)
+    """Breaches whose callback waits for an unknown task, or was discarded or quarantined."""
+    transactions: list[TransactionView] = field(default_factory=list)
+    """What blocks vacuum."""
+    failures: list[TaskFailures] = field(default_factory=list)
+    """Failed attempts and discarded jobs, by task."""
+    failing: list[FailingSchedule] = field(default_factory=list)
+    """Schedules whose jobs fail."""
+    died: list[DeathView] = field(default_factory=list)
+    """Dead nodes that nobody has marked as seen, the newest first."""
+    pin_seconds: float = 300.0
+    """How long a transaction may block vacuum."""
+    overdue_seconds: float = 60.0
+    """How long an available job may wait."""
+
+    @property
+    def live_nodes(self) -> list[NodeView]:
+        return [node for node in self.nodes if not stale(node)]
+
+    def of_apps(self, apps: Collection[str]) -> Facts:
+        """Only the rows of these applications; everything if ``apps`` is empty."""
+        if not apps:
+            return self
+        nodes = [node for node in self.nodes if node.app in apps]
+        died = [row for row in self.died if row.app in apps]
+        ids = {node.id for node in nodes}
+        others = {row.worker_id for row in self.nodes if row.app not in apps}
+        others |= {row.worker_id for row in self.died if row.app not in apps}
+        return structs.replace(
+            self,
+            nodes=nodes,
+            died=died,
+            leaders=[row for row in self.leaders if row.name in apps or row.node in ids],
+            schedules=[row for row in self.schedules if row.app in apps],
+            failing=[row for row in self.failing if row.app in apps],
+            # a node that has left is not known any more; nobody would see its events otherwise
+            events=[event for event in self.events if event.worker_id not in others],
+        )
+
+    def ago(self, moment: datetime) -> float:
+        """Seconds since then, at least 0."""
+        return max(0.0, (self.now - moment).total_seconds())
+
+
+def bloated(table: TableView) -> bool:
+    """Has vacuum not kept up? Rows of job_done are dropped by the day."""
+    return table.dead > max(DEAD_ROWS, table.live) and table.name != "job_done"
+
+
+def stale(row: NodeView | LeaderView) -> bool:
+    """Is its last renewal older than its lease?"""
+    return row.age_seconds is None or row.age_seconds > row.lease_seconds

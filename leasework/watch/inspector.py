@@ -1,0 +1,200 @@
+"""What operators read (nodes, leaders, schedules, events), and the few things they switch."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from leasework import errors
+from leasework.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
+from leasework.env import Env
+from leasework.model.deadline import STATES
+from leasework.ports import (
+    DeadlineView,
+    EventView,
+    LeaderView,
+    LockView,
+    NodeView,
+    Now,
+    Reports,
+    StoredSchedule,
+    TaskFailures,
+    TermView,
+    TickView,
+    UnhandledBreach,
+)
+from leasework.telemetry import CATALOGUE
+from leasework.tuning import Tuning
+from leasework.watch.checks import problems
+from leasework.watch.facts import Facts
+from leasework.watch.finding import Finding
+
+LATELY = (
+    "service_failed",
+    "lock_lost",
+    "tick_missed",
+    "schedules_synced",
+    "deadline_breached",
+    "clock_jumped",
+    "job_unreadable",
+)
+"""Events that the checks judge."""
+
+
+class Inspector:
+    """What operators read. Rows have the columns of the views of the same names, as attributes."""
+
+    def __init__(self, reports: Reports, env: Env, settings: Settings) -> None:
+        self._reports = reports
+        self._env = env
+        self._settings = settings
+
+    async def nodes(self, limit: int = 1000) -> list[NodeView]:
+        """Every node, the oldest first."""
+        return await self._reports.nodes(_checked(limit))
+
+    async def leaders(self, limit: int = 1000) -> list[LeaderView]:
+        """Every election and its leader."""
+        return await self._reports.leaders(_checked(limit))
+
+    async def terms(self, name: str | None = None, limit: int = 50) -> list[TermView]:
+        """The newest terms of one election, or of all."""
+        return await self._reports.terms(name, _checked(limit))
+
+    async def locks(self, limit: int = 1000) -> list[LockView]:
+        """Leases and advisory locks that are held or waited for."""
+        return await self._reports.locks(_checked(limit))
+
+    async def schedules(
+        self, app: str | None = None, prefix: str = "", limit: int = 1000
+    ) -> list[StoredSchedule]:
+        """Schedules by application and name, without their arguments. ``prefix``: how their names
+        begin."""
+        return await self._reports.schedules(_checked(limit), app=app, prefix=prefix, longest=0)
+
+    async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
+        """The newest entries of the ledger: what became of each due moment."""
+        return await self._reports.ticks(schedule, _checked(limit))
+
+    async def deadlines(
+        self, state: str | None = None, name: str | None = None, limit: int = 50
+    ) -> list[DeadlineView]:
+        """Open deadlines, the next one due first; then decided ones, the newest first."""
+        if state is not None and state not in STATES:
+            raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
+        return await self._reports.deadlines(state, name, _checked(limit))
+
+    async def unhandled_breaches(self, limit: int = 50) -> list[UnhandledBreach]:
+        """Recent breaches whose callback waits for a task that no live node knows, or was discarded
+        or quarantined."""
+        now = self._env.due_now()
+        return await self._reports.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
+
+    async def events(
+        self, kind: str | None = None, after: int | None = None, limit: int = 50
+    ) -> list[EventView]:
+        """The newest events first; with ``after``, only those with a larger id. Raises ConfigError
+        for a kind that is not in the catalogue."""
+        check_kind(kind)
+        return await self._reports.events(kind, after, _checked(limit))
+
+    def follow(self, kind: str | None = None) -> EventFeed:
+        """Events as they arrive."""
+        check_kind(kind)
+        return EventFeed(self._reports, kind)
+
+    async def facts(self) -> Facts:
+        """The facts behind ``status``, from a handful of short statements."""
+        reports, now = self._reports, self._env.due_now()
+        await reports.check_schema()
+        return Facts(
+            now=await reports.database_now(now),
+            summary=await reports.summary(now),
+            nodes=await reports.nodes(Tuning.read_rows),
+            leaders=await reports.leaders(Tuning.read_rows),
+            schedules=await reports.schedule_lags(Tuning.read_rows, now),
+            events=await reports.lately(LATELY, TROUBLE_SECONDS, 500, now),
+            unhandled=await reports.unhandled_breaches(Tuning.unhandled_days, 100, now),
+            transactions=await reports.transactions(20, now),
+            failures=await self._failures(now),
+            failing=await reports.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
+            died=await reports.died(DEATH_SECONDS, Tuning.check_deaths, now),
+            pin_seconds=self._settings.pin_seconds,
+            overdue_seconds=self._settings.overdue_seconds,
+        )
+
+    async def _failures(self, now: Now) -> list[TaskFailures]:
+        """Failures by task. The history counts whole minutes; this adds what finished since."""
+        found = []
+        for outcome in ("discarded", "retryable"):
+            rows = await self._reports.failures(outcome, TROUBLE_SECONDS, now)
+            newer = await self._reports.finished(rows[0].counted_until) if rows else {}
+            found += [r._replace(finished=r.finished + newer.get(r.task, 0)) for r in rows]
+        return found
+
+    async def problems(self) -> list[Finding]:
+        """What is wrong now, in sentences; see :mod:`leasework.watch.checks`."""
+        return problems(await self.facts())
+
+    async def app_of(self, name: str, app: str | None = None) -> str:
+        """The application that the schedule belongs to. ``app`` is needed only if two applications
+        have a schedule of that name. Raises BadSchedule."""
+        check_text("a schedule's name", name, self._settings.limits.text_chars)
+        schedules = partial(self._reports.schedules, Tuning.read_rows, longest=0)
+        apps = [row.app for row in await schedules(name=name)]
+        if app is None and len(apps) > 1:
+            raise errors.BadSchedule(
+                f"{len(apps)} applications have a schedule {name!r}: {', '.join(apps)}",
+                do="Say which one: --app NAME",
+            )
+        chosen = app if app is not None else next(iter(apps), "")
+        if chosen not in apps:
+            known = [row.name for row in await schedules(app=app)]
+            where = f" in the application {app!r}" if app is not None else ""
+            raise errors.BadSchedule(
+                f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)
+            )
+        return chosen
+
+
+class EventFeed:
+    """Delivers each event once, in the order of the ids where possible.
+
+    An event with a smaller id may become visible after one with a larger id. Each call therefore
+    reads the newest events again and leaves out those it has delivered.
+    """
+
+    def __init__(self, reports: Reports, kind: str | None) -> None:
+        self._reports = reports
+        self._kind = kind
+        self._seen: set[int] | None = None
+        self._floor: int | None = None
+        """Events up to this id are not read again."""
+
+    async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
+        """The events since the last call, the oldest first (at the first call, the newest
+        ``first``), and whether some were missed because there were too many."""
+        newest = await self._reports.events(None, None, 1)
+        rows = await self._reports.events(self._kind, self._floor, Tuning.follow_events)
+        if newest:  # so that the next look for a rare kind need not read the whole table
+            self._floor = newest[0].id - Tuning.follow_events
+        ids = {row.id for row in rows}
+        seen, self._seen = self._seen, ids
+        if seen is None:
+            return list(reversed(rows[:first])), False
+        # the last read's limit cut off older ids
+        floor = min(seen) if len(seen) >= Tuning.follow_events else -1
+        new = [row for row in rows if row.id not in seen and row.id > floor]
+        missed = len(rows) >= Tuning.follow_events and bool(new) and not ids & seen
+        return list(reversed(new)), missed
+
+
+def check_kind(kind: str | None) -> None:
+    """Raises ConfigError for a kind that is not in the catalogue of this version."""
+    if kind is not None and kind not in CATALOGUE:
+        raise errors.ConfigError(f"no event is named {kind!r}", do=errors.suggest(kind, CATALOGUE))
+
+
+def _checked(limit: int) -> int:
+    if not 1 <= limit <= Tuning.read_rows:
+        raise errors.ConfigError(f"limit must be from 1 to {Tuning.read_rows:,}", got=limit)
+    return limit

@@ -1,0 +1,296 @@
+"""What a person does. Each action is recorded as an event with the person's name."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from leasework import errors
+from leasework.config import Settings, check_text
+from leasework.env import Env
+from leasework.jobs.client import job_id_of, no_such_job
+from leasework.loops.recorder import as_row
+from leasework.model.filter import JobFilter, ids_that_begin
+from leasework.model.missed import Missed
+from leasework.model.schedule import Spec
+from leasework.ports import NodeView, Now, Reports, ScheduleDefinition, Store
+from leasework.telemetry import log, make_event
+from leasework.tuning import Tuning
+from leasework.watch.backfill import backfill, code_defines, no_such_schedule
+from leasework.watch.bulk import CHANGED, BulkAction, check, count_matching
+from leasework.watch.inspector import Inspector
+from leasework.watch.terms import EndedTerm, with_ends
+
+_VERBS = {"cancel": "cancelled", "discard": "discarded"}
+_SHOWN_IDS = 5
+
+
+class Operator:
+    """Acts for the person ``who``, via ``web`` or ``cli``, with no access that others lack."""
+
+    def __init__(
+        self, store: Store, reports: Reports, env: Env, settings: Settings, who: str, via: str
+    ) -> None:
+        self.store = store
+        self.reports = reports
+        self.inspector = Inspector(reports, env, settings)
+        self._env = env
+        self._settings = settings
+        self.who = errors.storable(who)[: settings.limits.text_chars]
+        self.via = via
+
+    # -- one job ---------------------------------------------------------------------------------
+    async def job_named(self, given: str) -> UUID:
+        """The job with this id, or the only one whose id begins like this. Raises JobNotFound."""
+        ids = ids_that_begin(given)
+        if ids is None or ids[0] == ids[1]:
+            return job_id_of(given)
+        first, last = ids
+        found, _ = await self.reports.matching(JobFilter(first=first, last=last), None, _SHOWN_IDS)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise errors.JobNotFound(
+                "no job's id begins like this", got=given, do="leasework jobs lists them"
+            )
+        raise errors.JobNotFound(
+            "the ids of several jobs begin like this",
+            got=given,
+            do=f"Give more characters of one of them: {', '.join(str(job) for job in found)}",
+        )
+
+    async def cancel(self, given: UUID | str, reason: str = "") -> str:
+        """``waiting`` (it is cancelled), ``running`` (its cancellation was requested), ``finished``
+        (nothing to do). Raises JobNotFound, Conflict."""
+        job = job_id_of(given)
+        where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
+        return await self._told("cancel", job, where)
+
+    async def retry(self, given: UUID | str) -> str:
+        """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). Raises
+        JobNotFound, Conflict."""
+        job = job_id_of(given)
+        where = await self.store.retry(job, self._now())
+        return await self._told("retry", job, where)
+
+    async def discard(self, given: UUID | str, reason: str = "") -> str:
+        """``waiting`` or ``quarantined`` (it is discarded), ``running`` or ``finished`` (nothing
+        changed). Raises JobNotFound, Conflict."""
+        job = job_id_of(given)
+        where = await self.store.discard(job, self._reason("discarded", reason), self._now())
+        return await self._told("discard", job, where)
+
+    async def ask_stack(self, given: UUID | str) -> bool:
+        """Ask the job's node for the stack of its handler, which ``reports.stack`` shows after the
+        node's next renewal. False if the job does not run. Raises JobNotFound."""
+        job = job_id_of(given)
+        asked = await self.store.ask_stack(job, self._env.new_id(), self._now())
+        if not asked and await self.store.get(job) is None:
+            raise no_such_job(job)
+        if asked:
+            await self._record("look at the stack", f"job {job}", 1)
+        return asked
+
+    async def _told(self, act: str, job: UUID, where: str | None) -> str:
+        if where is None:
+            raise no_such_job(job)
+        if where in CHANGED[act]:
+            await self._record(act, f"job {job}", 1)
+        return where
+
+    async def terms(self, limit: int) -> list[EndedTerm]:
+        """The newest terms of all elections, and how each ended: see :func:`with_ends`."""
+        rows = await self.inspector.terms(limit=limit)
+        if not rows:
+            return []
+        since = min(row.acquired_at for row in rows)
+        events = await self.reports.lease_events(since, Tuning.term_events)
+        leaders = await self.reports.leaders(Tuning.read_rows)
+        return with_ends(rows, events, leaders, await self.reports.database_now(None))
+
+    # -- dead nodes -------------------------------------------------------------------------------
+    async def seen(self, worker_id: str | None = None) -> int:
+        """Mark a dead node as seen (None: all of them), so that ``status`` no longer reports it.
+        Returns how many were unseen. Raises BadNode if none of them has this name."""
+        count = await self.store.seen(worker_id, self._now())
+        if worker_id is not None and not count:
+            raise errors.BadNode(
+                "no unacknowledged dead node has this name",
+                got=worker_id,
+                do="leasework status lists them. Leave the name out to acknowledge all of them",
+            )
+        if count:
+            await self._record("seen", f"dead node {worker_id or '(all)'}", count)
+        return count
+
+    # -- many ------------------------------------------------------------------------------------
+    async def preview(
+        self, wanted: JobFilter, act: str, *, may_stop: bool = False
+    ) -> tuple[int, bool]:
+        """How many jobs the action would find, and whether there may be more. ``may_stop``: the
+        action will have a time limit. Raises BadFilter as :meth:`bulk` does."""
+        check(act, wanted.state, may_stop=may_stop)
+        return await count_matching(self.reports, act, wanted)
+
+    async def bulk(
+        self,
+        act: str,
+        wanted: JobFilter,
+        words: str,
+        reason: str = "",
+        seconds: float | None = None,
+    ) -> BulkAction:
+        """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``.
+        ``words``: the filter as the person typed it, for the record. Raises BadFilter for a state
+        that the action does not change, and for a retry without a state."""
+        check(act, wanted.state, may_stop=seconds is not None)
+        why = "" if act == "retry" else self._reason(_VERBS[act], reason)
+        size = self._settings.limits.batch_rows
+        action = BulkAction(self.store, self.reports, self._env, size, act, wanted, why)
+        try:
+            await action.run(seconds)
+        finally:
+            if action.changed or action.unsure:
+                on = f"jobs {words or 'of any kind'}"
+                unsure = f", and perhaps {action.unsure:,} more" if action.unsure else ""
+                await self._record(act, on + unsure, action.changed)
+        return action
+
+    # -- schedules -------------------------------------------------------------------------------
+    async def pause(self, name: str, app: str | None = None) -> str:
+        """Stop a schedule until :meth:`resume`, and return its application's name. Raises
+        BadSchedule."""
+        return await self._switch(name, app, "pause")
+
+    async def resume(self, name: str, app: str | None = None) -> str:
+        """Start a paused schedule. Its policy for missed moments decides those in between."""
+        return await self._switch(name, app, "resume")
+
+    async def _switch(self, name: str, app: str | None, act: str) -> str:
+        chosen = await self.inspector.app_of(name, app)
+        if not await self.store.pause_schedule(chosen, name, act == "pause"):
+            raise no_such_schedule(name)
+        await self._record(act, f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    async def run_now(self, name: str, app: str | None = None) -> UUID:
+        """Enqueue a job of a schedule outside its ticks; returns its id. Raises BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        job = self._env.new_id()
+        if not await self.store.run_schedule(chosen, name, job, self._now()):
+            raise no_such_schedule(name)
+        await self._record("run now", f"schedule {name} of {chosen}", 1)
+        return job
+
+    async def remove_schedule(self, name: str, app: str | None = None) -> str:
+        """Remove a schedule whose code is gone, and return its application's name. A process that
+        still defines it brings it back within a minute. Raises BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        if not await self.store.delete_schedule(chosen, name, in_code=True):
+            raise no_such_schedule(name)
+        await self._record("remove", f"schedule {name} of {chosen}", 1)
+        return chosen
+
+    async def backfill(
+        self, name: str, start: datetime, end: datetime, app: str | None = None
+    ) -> int:
+        """Run a schedule's job for its moments that did not fire. Return how many. Raises
+        BadSchedule."""
+        chosen = await self.inspector.app_of(name, app)
+        fired = await backfill(self.store, self.reports, self._env, chosen, name, start, end)
+        await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
+        return len(fired)
+
+    async def put_schedule(
+        self, app: str, name: str, spec: Spec, job: dict[str, Any], missed: Missed, grace: float
+    ) -> None:
+        """Make a schedule, or replace one that was put. ``job``: the options of its jobs, and
+        ``payload``, their arguments. ``grace`` is in seconds. Raises BadSchedule."""
+        now, moments = self._now(), spec.to_json()
+        first = spec.first_at(await self.store.database_now(now))
+        given = ScheduleDefinition(
+            name, moments, spec.describe(), job["task"], job, str(missed), grace, first
+        )
+        if not await self.store.put_schedule(app, given.as_json(), now):
+            raise code_defines(name)
+        await self.note_put(name, app)
+
+    async def note_put(self, name: str, app: str) -> None:
+        """Record that the person has put a schedule."""
+        await self._record("put", f"schedule {name} of {app}", 1)
+
+    # -- nodes -----------------------------------------------------------------------------------
+    async def halt(self, given: str) -> str:
+        """Stop the node from claiming, from its next renewal on. Its running jobs continue.
+        ``given``: its worker_id or the start of it. Returns the worker_id. Raises BadNode."""
+        return await self._halt(given, "stop claiming", True)
+
+    async def resume_node(self, given: str) -> str:
+        """Let the node claim again. Raises BadNode."""
+        return await self._halt(given, "claim again", False)
+
+    async def drain_node(self, given: str) -> tuple[str, bool]:
+        """Stop the node from claiming. A worker process then finishes its jobs and exits; a web
+        process keeps running. Returns (worker_id, will it exit). Raises BadNode."""
+        worker_id = await self._halt(given, "drain", True)
+        node = await self._node(worker_id)
+        return worker_id, bool(await self.store.drain("", node.id))
+
+    async def _halt(self, given: str, act: str, halted: bool) -> str:
+        node = await self._node(given)
+        worker_id = await self.store.halt(node.id, halted)
+        if worker_id is None:
+            raise errors.BadNode(
+                "this node is gone", got=given, do="leasework nodes lists those that are alive"
+            )
+        await self._record(act, f"node {worker_id}", 1)
+        return worker_id
+
+    async def _node(self, given: str) -> NodeView:
+        """The node with this name, or the only one whose name begins like this."""
+        nodes = await self.reports.nodes(Tuning.read_rows)
+        names = [node.worker_id for node in nodes]
+        whole = [node for node in nodes if given in (node.worker_id, str(node.id))]
+        found = whole or [n for n in nodes if given and n.worker_id.startswith(given)]
+        if not found:
+            raise errors.BadNode("no such node", got=given, do=errors.suggest(given, names))
+        if len(found) > 1:
+            several = ", ".join(node.worker_id for node in found[:5])
+            raise errors.BadNode(
+                f"{len(found)} nodes match this name: {several}",
+                got=given,
+                do="Give more of the name of one of them",
+            )
+        return found[0]
+
+    # -- the record ------------------------------------------------------------------------------
+    async def refused_login(self, came_from: str) -> None:
+        await self._event("login_refused", came_from=came_from)
+
+    async def _record(self, act: str, on: str, count: int) -> None:
+        await self._event("person_acted", who=self.who, via=self.via, act=act, on=on, count=count)
+
+    async def _event(self, kind: str, **fields: object) -> None:
+        """Write a log line and a row. A row that cannot be written does not undo the action."""
+        event = make_event(kind, fields, self._env.boot_now())
+        log(event, self.via)
+        # with a database role that only reads, the log line remains
+        with suppress(errors.Unavailable, errors.PermissionDenied):
+            await self.store.record([as_row(event, None)], self._now())
+
+    def _reason(self, verb: str, given: str) -> str:
+        if given:
+            return check_text("reason", given, self._settings.limits.text_chars)
+        return f"{verb} by {self.who}"
+
+    def _now(self) -> Now:
+        return self._env.due_now()
+
+
+def drained(worker_id: str, ends: bool) -> str:
+    """What :meth:`Operator.drain_node` has begun, as a sentence."""
+    if ends:
+        return f"{worker_id} finishes its running jobs and exits."
+    return f"{worker_id} stops claiming jobs. Stop the process itself where you started it."

@@ -1,0 +1,88 @@
+"""Explains why a job does not run: a pure function from what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasework.model.job import JobRecord, needs
+from leasework.model.moments import duration
+from leasework.model.states import State
+from leasework.ports import JobDetail, NodeView
+
+MOST_AHEAD = 1000
+"""The count of jobs ahead stops here."""
+
+
+def why_waiting(job: JobRecord, more: JobDetail | None, nodes: list[NodeView]) -> list[str]:
+    """The reasons as sentences, the deciding one first; empty for a running or finished job.
+    ``more``: from ``Reports.job``. ``nodes``: the live ones."""
+    if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
+        return []
+    working = [node for node in nodes if node.executes]
+    if job.state is State.AVAILABLE:
+        return list(_available(job, more, working))
+    return list(_later(job, more, working, nodes))
+
+
+def _available(job: JobRecord, more: JobDetail, nodes: list[NodeView]) -> Iterator[str]:
+    workers = [node for node in nodes if job.queue in node.queues]
+    if not workers:
+        yield f"No live node works the queue {job.queue!r}."
+    knowing = [n for n in workers if needs(job.task_name, more.version) in n.tasks]
+    if workers and not knowing:
+        yield f"No live node that works this queue knows the task {job.task_name!r}."
+    ahead = more.ahead
+    slots = sum(int(node.queues[job.queue]) for node in workers)
+    if ahead:
+        count = f"{ahead:,}" + (" or more" if ahead >= MOST_AHEAD else "")
+        come = "job of this queue comes" if ahead == 1 else "jobs of this queue come"
+        yield f"{count} {come} before it."
+    if slots:
+        working = "1 live node works" if len(workers) == 1 else f"{len(workers)} live nodes work"
+        yield f"{working} this queue, up to {slots} job{'' if slots == 1 else 's'} at once."
+    if job.crashes:
+        yield "Its worker died while it ran: it waits until it can run alone."
+    if knowing and not ahead and not job.crashes:
+        yield "It is next: a worker takes it as soon as a slot is free."
+
+
+def _later(
+    job: JobRecord, more: JobDetail, working: list[NodeView], nodes: list[NodeView]
+) -> Iterator[str]:
+    due, now = more.run_at, more.now
+    left = (due - now).total_seconds()
+    if job.held_because == "unknown_task":
+        yield f"It was claimed by a node that does not know the task {job.task_name!r}."
+        if not any(needs(job.task_name, more.version) in node.tasks for node in working):
+            yield "No live node knows it: start a worker of a release that defines it."
+    elif job.held_because == "unknown_version":
+        yield f"The worker that took it cannot run it: {job.last_error}."
+        needed = needs(job.task_name, more.version)
+        if any(needed in node.tasks for node in working):
+            yield f"It is retried {_when(left)}, by a worker of any release."
+        else:
+            yield "No live node knows this version: start a worker of a release that has it."
+    elif job.state is State.RETRYABLE:
+        tries = f"Attempt {job.attempt} of {job.max_attempts + job.crashes}"
+        yield f"{tries} failed; it is retried {_when(left)}."
+    else:
+        words = _HELD.get(job.held_because or "", "It was scheduled for later: it is due {when}.")
+        yield words.format(when=_when(left))
+    if left < -5 and not any((node.info or {}).get("leads") for node in nodes):
+        yield "No live node leads: nobody makes due jobs available."
+
+
+_HELD = {
+    "no_process": "The worker that took it could not start it; it is retried {when}.",
+    "not_alone": "It must run alone, because workers died while it ran. The worker that took it "
+    "had other jobs that did not end; it is retried {when}.",
+    "stopped": "Its worker stopped while it ran; a worker takes it next.",
+    "unreadable": "The worker that took it could not read its arguments; it is retried {when}.",
+    "snoozed": "Its handler snoozed it; it continues {when}.",
+}
+
+
+def _when(seconds: float) -> str:
+    if seconds <= 0:
+        return f"now (it was due {duration(-seconds)} ago)"
+    return f"in {duration(seconds)}"

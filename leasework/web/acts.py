@@ -1,0 +1,178 @@
+"""What a person does: the posted forms. Each action is recorded as an event with the person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from leasework import errors
+from leasework.config import Limits, check_text
+from leasework.model.job import JobOptions, needed
+from leasework.model.missed import Missed, default_grace
+from leasework.model.schedule import Spec
+from leasework.tuning import Tuning
+from leasework.watch.bulk import ACTS, skipped_by
+from leasework.watch.operator import Operator, drained
+from leasework.web.gate import COOKIE, keep
+from leasework.web.jobs import job_of, read_filter
+from leasework.web.schedules import listing, read_arguments, read_spec
+from leasework.web.site import Site, query_text
+
+
+async def on_job(site: Site, request: Request) -> Response:
+    job = job_of(request)
+    operator = await site.operator(request)
+    act = request.state.form.get("act", "")
+    if act == "cancel":
+        where = await operator.cancel(job)
+        said = {"waiting": "Job cancelled.", "running": "Cancellation requested."}
+    elif act == "retry":
+        where = await operator.retry(job)
+        said = {"waiting": "Job queued to run now.", "finished": "Job queued to run now."}
+    elif act == "discard":
+        where = await operator.discard(job)
+        said = {"waiting": "Job discarded.", "quarantined": "Job discarded."}
+    elif act == "stack":
+        asked = await operator.ask_stack(job)
+        where = "asked" if asked else "not running"
+        said = {"asked": "Stack requested from the node."}
+    else:
+        raise errors.BadJob(
+            "no such action", got=act[:40], do=errors.suggest(act, (*ACTS, "stack"))
+        )
+    nothing = {
+        "running": "The job is running: cancel it first.",
+        "finished": "The job has already finished.",
+    }
+    told = said.get(where) or nothing.get(where, f"Nothing to do: the job is {where}.")
+    return site.back(request, f"jobs/{job}", told, bad=where not in said)
+
+
+async def bulk(site: Site, request: Request) -> Response:
+    form = request.state.form
+    act, text = form.get("act", ""), form.get("q", "").strip()
+    operator = await site.operator(request)
+    done = await operator.bulk(act, read_filter(text), text, seconds=Tuning.page_act_seconds)
+    verb = {
+        "retry": "queued to run now",
+        "cancel": "cancelled, or cancellation requested if running",
+        "discard": "discarded",
+    }
+    said = f"{done.changed:,} job{'' if done.changed == 1 else 's'} {verb[act]}."
+    if skipped := skipped_by(done):
+        said += f" {skipped}"
+    if done.more:
+        said += " More jobs may match. The command `leasework jobs` has no time limit."
+    bad = bool(done.held or done.more or not done.changed)
+    return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=bad)
+
+
+async def on_schedule(site: Site, request: Request) -> Response:
+    form = request.state.form
+    name, app, act = form.get("name", ""), form.get("app") or None, form.get("act", "")
+    operator = await site.operator(request)
+    if act == "run":
+        job = await operator.run_now(name, app)
+        return site.back(request, f"jobs/{job}", f"{name} is queued to run now.")
+    if act == "pause":
+        said = f"{name} of {await operator.pause(name, app)} is paused."
+    elif act == "resume":
+        said = f"{name} of {await operator.resume(name, app)} is resumed."
+    elif act == "remove":
+        said = f"{name} of {await operator.remove_schedule(name, app)} was removed."
+    else:
+        known = ("run", "pause", "resume", "remove")
+        raise errors.BadSchedule("no such action", got=act[:40], do=errors.suggest(act, known))
+    return site.back(request, _here(request), said)
+
+
+def _here(request: Request) -> str:
+    """The page of schedules on which the form was."""
+    return "schedules" + (f"?{request.url.query}" if request.url.query else "")
+
+
+async def put_schedule(site: Site, request: Request) -> Response:
+    """Make a schedule, or edit one that was put."""
+    form, operator = request.state.form, await site.operator(request)
+    name, app, act = form.get("name", ""), form.get("app", ""), form.get("act", "")
+    try:
+        for text in (name, app):
+            check_text("a name", text, Limits.text_chars)
+        old = await operator.reports.get_schedule(app, name)
+        if act == "new" and old is not None:
+            raise errors.BadSchedule(f"a schedule named {name!r} exists", do="Choose another name")
+        if act != "new" and (old is None or old.release != form.get("release")):
+            raise errors.BadSchedule(
+                f"the schedule {name!r} has changed since you loaded the page",
+                do="Load the page again, then repeat your change",
+            )
+        before = Spec.from_json(old.spec) if old else None
+        spec = read_spec(form, before)
+        grace = default_grace(spec)
+        if old and before and old.grace_seconds != default_grace(before):
+            grace = old.grace_seconds
+        job = dict(old.job) if old else await _job(operator, app, form)
+        limit = site.app.settings.payload_limit
+        job["payload"] = read_arguments(form, job.get("payload", {}), limit)
+        missed = Missed.parse(form.get("missed"))
+        await operator.put_schedule(app, name, spec, job, missed, grace)
+    except errors.UsageError as error:
+        return await listing(site, request, str(error))
+    return site.back(request, _here(request), f"{name} of {app} is stored.")
+
+
+async def _job(operator: Operator, app: str, form: dict[str, str]) -> dict[str, Any]:
+    """The options of the jobs of a new schedule: the defaults, in the form's queue."""
+    nodes, given = await operator.inspector.nodes(), form.get("task", "")
+    known = {task for node in nodes if node.app == app for task in node.tasks}
+    if given not in known:
+        what = f"no live node of the application {app!r} knows this task"
+        raise errors.UnknownTask(what, got=given, do=errors.suggest(given, known))
+    task, version = needed(given)
+    return JobOptions(task, queue=form.get("queue", "default"), version=version).as_json
+
+
+async def on_node(site: Site, request: Request) -> Response:
+    form = request.state.form
+    node, act = form.get("node", ""), form.get("act", "")
+    operator = await site.operator(request)
+    if act == "halt":
+        said = f"{await operator.halt(node)} stops claiming jobs at its next renewal."
+    elif act == "resume":
+        said = f"{await operator.resume_node(node)} claims jobs again."
+    elif act == "drain":
+        said = drained(*await operator.drain_node(node))
+    elif act == "seen":
+        count = await operator.seen(node or None)
+        said = f"{count} dead node{'' if count == 1 else 's'} acknowledged."
+        return site.back(request, "now", said)
+    else:
+        known = ("halt", "resume", "drain", "seen")
+        raise errors.BadNode("no such action", got=act[:40], do=errors.suggest(act, known))
+    return site.back(request, "nodes", said)
+
+
+# -- logging in and out ----------------------------------------------------------------------------
+async def ask_login(site: Site, request: Request, status: int = 200, wrong: str = "") -> Response:
+    named = bool(site.rules.login and site.rules.login.user)
+    return await site.render(request, "login.html", status, page="", wrong=wrong, by_password=named)
+
+
+async def login(site: Site, request: Request) -> Response:
+    who = await request.state.gate.enter(request)
+    if who is None:
+        return await ask_login(site, request, 403, "Wrong user name, password or token.")
+    root = request.scope.get("root_path", "")
+    response = RedirectResponse(f"{root}/now", status_code=303)
+    cookie = site.sessions.pack(site.sessions.new(who))
+    keep(response, request, COOKIE, cookie, Tuning.login_seconds)
+    return response
+
+
+async def logout(site: Site, request: Request) -> Response:
+    root = request.scope.get("root_path", "")
+    response = RedirectResponse(f"{root}/login", status_code=303)
+    response.delete_cookie(COOKIE, path=root or "/")
+    return response

@@ -1,0 +1,136 @@
+"""The dashboard's ASGI application: which path shows which page, and how errors are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from leasework import errors
+from leasework.app import App
+from leasework.watch.checks import database_problem
+from leasework.web import acts, jobs, leaders, lists, overview, schedules
+from leasework.web.gate import Gate, Rules, Who
+from leasework.web.login import Login, Sessions
+from leasework.web.probes import Probes
+from leasework.web.site import Extra, Page, Site
+
+
+def routes() -> list[tuple[str, Page, bool]]:
+    """(path, page, True if it receives a posted form)"""
+    return [
+        ("/", overview.home, False),
+        ("/now", overview.now, False),
+        ("/live", overview.live, False),
+        ("/jobs", jobs.listing, False),
+        ("/jobs/suggest", jobs.suggest, False),
+        ("/jobs/bulk", jobs.preview, False),
+        ("/jobs/bulk", acts.bulk, True),
+        ("/jobs/{job}", jobs.one, False),
+        ("/jobs/{job}/act", acts.on_job, True),
+        ("/schedules", schedules.listing, False),
+        ("/schedules/act", acts.on_schedule, True),
+        ("/schedules/put", acts.put_schedule, True),
+        ("/leaders", leaders.listing, False),
+        ("/nodes", lists.nodes, False),
+        ("/nodes/act", acts.on_node, True),
+        ("/locks", lists.locks, False),
+        ("/deadlines", lists.deadlines, False),
+        ("/database", lists.database, False),
+        ("/events", lists.events, False),
+        ("/login", acts.ask_login, False),
+        ("/login", acts.login, True),
+        ("/logout", acts.logout, True),
+    ]
+
+
+def dashboard(
+    app: App,
+    *,
+    login: Login | None = None,
+    unprotected: bool = False,
+    who: Who | None = None,
+    read_only: bool = False,
+    hosts: frozenset[str] | None = None,
+    extra: Extra | None = None,
+    secret: str = "",
+) -> Gate:
+    """The dashboard of an application, to mount or to run.
+
+    It needs exactly one of three: ``login``; ``who``, a function from the request to the name of
+    the person (None: nobody), for an application with logins of its own; ``unprotected=True`` if
+    something in front of the dashboard controls access. ``read_only`` refuses every action.
+    ``hosts``: the only host names to serve. ``extra``: the pages of leasework's own demo.
+    ``secret`` signs the cookies; without it, that is the login's secret or the DSN. Raises
+    ConfigError.
+    """
+    if sum((login is not None, who is not None, unprotected)) != 1:
+        raise errors.ConfigError(
+            "the dashboard needs one of login=, who= and unprotected=True",
+            do="dashboard(app, login=Login(token=…)); it shows arguments and can cancel jobs",
+        )
+    rules = Rules(login, read_only, who, hosts)
+    sessions = Sessions(app.env, secret or (login.secret if login else app.settings.dsn))
+    site = Site(app, rules, sessions, extra)
+
+    async def refused(came_from: str) -> None:
+        await (await app.operator("nobody", "web")).refused_login(came_from)
+
+    table: list[Route | Mount] = [
+        Route(path, _safely(site, page), methods=["POST"] if post else ["GET"])
+        for path, page, post in (*routes(), *(extra.routes if extra else ()))
+    ]
+    static = StaticFiles(directory=Path(str(files("leasework.web").joinpath("static"))))
+    inside = Starlette(
+        routes=[*table, *Probes(app).routes(), Mount("/static", static)],
+        exception_handlers={
+            HTTPException: partial(_missing, site),
+            Exception: partial(_broken, site),
+        },
+    )
+    return Gate(inside, rules, sessions, refused)
+
+
+def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
+    """Turn leasework's errors into pages that say what to do."""
+
+    async def run(request: Request) -> Response:
+        try:
+            return await page(site, request)
+        except errors.JobNotFound as error:
+            return await _problem(site, request, 404, "Not found", str(error))
+        except errors.UsageError as error:
+            return await _problem(site, request, 400, "Invalid request", str(error))
+        except errors.Conflict as error:
+            return await _problem(site, request, 409, "Conflict", str(error))
+        except errors.LeaseworkError as error:
+            told = database_problem(error)
+            title = told.sentence.partition(" LINE ")[0]  # without the statement's text
+            return await _problem(site, request, 503, title, told.do)
+
+    return run
+
+
+async def _problem(site: Site, request: Request, status: int, title: str, do: str) -> Response:
+    return await site.render(request, "problem.html", status, page="", title=title, do=do)
+
+
+async def _missing(site: Site, request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    if not hasattr(request.state, "session"):  # a static file
+        return Response(status_code=status)
+    title = "Page not found" if status == 404 else "Not allowed"
+    return await _problem(site, request, status, title, "")
+
+
+async def _broken(site: Site, request: Request, error: Exception) -> Response:
+    do = "See the log of the dashboard for the traceback."
+    return await _problem(site, request, 500, "Internal error", do)

@@ -1,0 +1,233 @@
+"""The job pages: a filtered list, the preview of a bulk action, and a single job."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from leasework import errors
+from leasework.model import filter as filters
+from leasework.model.filter import JobFilter
+from leasework.model.job import JobRecord
+from leasework.model.masking import SECRET
+from leasework.model.states import FINISHED
+from leasework.ports import AttemptView, EventView, JobDetail, StackView
+from leasework.tuning import Tuning
+from leasework.watch.bulk import acts_on
+from leasework.watch.facts import stale
+from leasework.watch.operator import Operator
+from leasework.watch.why import why_waiting
+from leasework.web.site import Site
+from leasework.web.words import quoted, short, term
+
+_SUGGESTED = 8
+
+
+def read_filter(text: str) -> JobFilter:
+    """The filter that the text describes. Raises BadFilter."""
+    return filters.parse(text, SECRET)
+
+
+async def listing(site: Site, request: Request) -> Response:
+    text = request.query_params.get("q", "").strip()
+    after = request.query_params.get("after") or None
+    operator = await site.operator(request)
+    now = await operator.reports.database_now(None)
+    given: dict[str, Any] = {
+        "page": "jobs", "q": text, "after": after, "now": now, "wrong": "", "jobs": None,
+        "states": filters.STATES, "wanted": JobFilter(),
+    }  # fmt: skip
+    try:
+        given["wanted"] = read_filter(text)
+        given["acts"] = acts_on(given["wanted"].state)
+        given["jobs"] = await operator.reports.job_page(given["wanted"], after, Tuning.shown_jobs)
+    except errors.BadFilter as error:
+        given["wrong"] = str(error)
+    return await site.render(request, "jobs.html", 400 if given["wrong"] else 200, **given)
+
+
+async def suggest(site: Site, request: Request) -> Response:
+    """Completions for the last word of the filter."""
+    text = request.query_params.get("q", "")[: filters.LONGEST]
+    head, space, word = text.rpartition(" ")
+    key, colon, value = word.partition(":")
+    operator = await site.operator(request)
+    if not colon:
+        offered = [f"{name}:" if name != "args." else name for name in filters.KEYS]
+        offered += [f"state:{state}" for state in filters.STATES] if key else []
+        hits = [word_ for word_ in offered if key.lower() in word_]
+    else:
+        values = await _values(operator, key)
+        hits = [f"{key}:{quoted(v)}" for v in values if value.lower().strip('"') in v.lower()]
+    return await site.render(request, "suggest.html", before=head + space, hits=hits[:_SUGGESTED])
+
+
+async def _values(operator: Operator, key: str) -> list[str]:
+    if key == "state":
+        return list(filters.STATES)
+    if key == "node":
+        return [node.worker_id for node in await operator.reports.nodes(200)]
+    if key in ("queue", "task"):
+        queues, tasks = await operator.reports.names()
+        return queues if key == "queue" else tasks
+    return []
+
+
+async def preview(site: Site, request: Request) -> Response:
+    """How many jobs a bulk action would change, and the form to confirm it."""
+    text = request.query_params.get("q", "").strip()
+    act = request.query_params.get("act", "")
+    wanted = read_filter(text)
+    count, more = await (await site.operator(request)).preview(wanted, act, may_stop=True)
+    return await site.render(
+        request,
+        "bulk.html",
+        page="jobs",
+        q=text,
+        act=act,
+        count=count,
+        more=more,
+        seconds=Tuning.page_act_seconds,
+    )
+
+
+async def one(site: Site, request: Request) -> Response:
+    job_id = job_of(request)
+    operator = await site.operator(request)
+    record = await operator.store.get(job_id)
+    if record is None:
+        raise errors.JobNotFound(
+            "no such job", got=str(job_id), do="It may have been deleted after its retention period"
+        )
+    more = await operator.reports.job(job_id)
+    now = await operator.reports.database_now(None)
+    attempts = await operator.reports.attempts(job_id, Tuning.shown_attempts)
+    until = (record.completed_at or now) + timedelta(minutes=2)
+    since = record.created_at - timedelta(seconds=2)
+    events = await operator.reports.job_events(job_id, since, until, 200)
+    nodes = [n for n in await operator.reports.nodes(Tuning.shown_nodes) if not stale(n)]
+    return await site.render(
+        request,
+        "job.html",
+        page="jobs",
+        job=record,
+        more=more,
+        now=now,
+        why=why_waiting(record, more, nodes),
+        stack=await _stack(operator, record),
+        timeline=timeline(record, more, attempts, events),
+        finished=record.state in FINISHED,
+        runs=(now - record.started_at).total_seconds() if record.started_at else None,
+    )
+
+
+async def _stack(operator: Operator, record: JobRecord) -> StackView | None:
+    """The stack that was requested, if it belongs to the current run."""
+    if record.state != "running":
+        return None
+    found = await operator.reports.stack(record.id)
+    return found if found and found.claim_token == record.claim_token else None
+
+
+def job_of(request: Request) -> UUID:
+    try:
+        return UUID(request.path_params["job"])
+    except ValueError:
+        raise errors.JobNotFound(
+            "a job's id is a UUID", got=request.path_params["job"][:60]
+        ) from None
+
+
+_OUTCOMES = {
+    "retryable": "failed, will be retried", "discarded": "failed, no retries left",
+    "crashed": "ended: the worker died", "cancelled": "was cancelled",
+    "requeued": "was requeued: it ran too long", "snoozed": "snoozed",
+    "stopped": "returned to the queue: its worker stopped",
+    "not_alone": "returned to the queue: it must run alone, and other jobs ran",
+    "unknown_task": "returned to the queue: the node does not know the task",
+    "unknown_version": "returned to the queue: the node does not know this version of the task",
+    "unreadable": "returned to the queue: the node could not read the job's arguments",
+    "no_process": "returned to the queue: the node could not start it",
+}  # fmt: skip
+
+
+def timeline(
+    job: JobRecord, more: JobDetail | None, attempts: list[AttemptView], events: list[EventView]
+) -> list[dict[str, Any]]:
+    """The moments of a job, the oldest first: at, what, tone, worker, detail, took."""
+    due = more.run_at if more else job.scheduled_for
+    found = [_moment(job.created_at, "enqueued", f"queue {job.queue}, priority {job.priority}")]
+    never = job.completed_at and due > job.completed_at  # cancelled before
+    if due > job.created_at + timedelta(milliseconds=1) and not never:
+        found.append(_moment(due, "due", ""))
+    for tried in attempts:
+        found += _attempt(tried)
+    found += _claim(job, more)
+    found += [_noted(event) for event in events if event.kind not in _SAID_ALREADY]
+    known = {tried.token for tried in attempts}
+    if job.completed_at and job.started_at and job.claim_token not in known:
+        said = f"claim {term(job.claim_token)}"
+        what = f"attempt {job.attempt} started"
+        found.append(_moment(job.started_at, what, said, "", job.worker_id))
+    if job.completed_at:
+        tone = "good" if job.state == "completed" else "bad"
+        found.append(
+            _moment(job.completed_at, str(job.state), "", tone, job.worker_id, job.started_at)
+        )
+    return sorted(found, key=lambda moment: moment["at"])
+
+
+_SAID_ALREADY = ("job_failed", "job_discarded")
+
+
+def _attempt(tried: AttemptView) -> list[dict[str, Any]]:
+    number, worker, started = tried.attempt, tried.worker_id, tried.started_at
+    words = _OUTCOMES.get(tried.outcome, tried.outcome)
+    tone = "bad" if tried.outcome in ("retryable", "discarded", "crashed", "requeued") else "warn"
+    what, error = f"attempt {number} {words}", tried.error or ""
+    found = [_moment(tried.ended_at, what, error, tone, worker, started)]
+    if started:
+        claim = f"claim {term(tried.token)}"
+        found.insert(0, _moment(started, f"attempt {number} started", claim, "", worker))
+    return found
+
+
+def _noted(event: EventView) -> dict[str, Any]:
+    left_out = ("job", "task", "on", "count")
+    said = [f"{name}: {value}" for name, value in event.fields.items() if name not in left_out]
+    tone = {"error": "bad", "warning": "warn"}.get(event.level, "")
+    what = event.kind.replace("_", " ")
+    return _moment(event.at, what, "  ".join(said), tone, event.worker_id)
+
+
+def _claim(job: JobRecord, more: JobDetail | None) -> list[dict[str, Any]]:
+    """The current claim."""
+    if more is None or more.claimed_at is None:
+        return []
+    token = f"claim {term(job.claim_token)}"
+    found = [_moment(more.claimed_at, "claimed", token, "live", job.worker_id)]
+    if more.started_at:
+        found.append(
+            _moment(more.started_at, f"attempt {job.attempt} runs", "", "live", job.worker_id)
+        )
+    if job.cancel_requested:
+        found.append(
+            _moment(more.now, "cancellation requested", "the handler has not stopped yet", "warn")
+        )
+    return found
+
+
+def _moment(
+    at: datetime,
+    what: str,
+    detail: str,
+    tone: str = "",
+    worker: str | None = None,
+    since: datetime | None = None,
+) -> dict[str, Any]:
+    took = short(max((at - since).total_seconds(), 0.0)) if since else ""
+    return {"at": at, "what": what, "detail": detail, "tone": tone, "worker": worker, "took": took}
