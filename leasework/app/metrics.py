@@ -47,7 +47,8 @@ def as_text(sheet: Sheet) -> bytes:
         )
     except ImportError:
         raise ConfigError(
-            "metrics need the package prometheus-client", do="pip install 'leasework[prometheus]'"
+            "metrics need the package prometheus-client",
+            do="install leasework's extra 'prometheus'",
         ) from None
 
     class Collector:

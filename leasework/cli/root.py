@@ -52,7 +52,7 @@ class Root(Group):
             return found
         if cmd_name in LAB:
             raise click.UsageError(
-                f"'leasework {cmd_name}' comes with leasework-lab. Run: pip install leasework-lab",
+                f"'leasework {cmd_name}' comes with leasework-lab. Install it",
                 ctx,
             )
         return None

