@@ -254,7 +254,7 @@ create table leasework.release (
 create sequence leasework.seat_seq as bigint;
 
 -- The levels of a queue, in the order in which their jobs run: odd for fresh jobs. PostgreSQL inlines this function, so
--- that it matches the index job_ready. A generated column would make large claims and enqueues slower (ADR 44).
+-- that it matches the index job_ready. A generated column would make large claims and enqueues slower (ADR 31).
 create function leasework.level(priority smallint, fresh boolean) returns integer
 language sql immutable return priority * 2 + fresh::integer;
 
