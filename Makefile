@@ -32,26 +32,37 @@ demo-show: .venv/.has-test  ## press every button of the demo in a browser and w
 # for -s. Files run in the order of the folders: the files with the longest tests have few, and must not come last.
 WORKERS ?= 6
 BY_FILE := --dist loadfile --no-loadscope-reorder
-# The other Pythons that PATH or pyenv offers. Each runs the tests marked `everywhere`.
-PYTHONS ?= $(if $(ARGS),,$(shell scripts/make-venv --others))
+# The other Pythons that PATH or pyenv offers, the newest last. Each runs the tests marked `everywhere`: the
+# newest one in `make test`, the others in `make test-slow`.
+OTHERS = $(shell scripts/make-venv --others)
+PYTHONS ?= $(if $(ARGS),,$(lastword $(OTHERS)))
+PYTHONS_SLOW ?= $(if $(ARGS),,$(filter-out $(lastword $(OTHERS)),$(OTHERS)))
 
-test: .venv/.has-test  ## run all checks and all tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s; PYTHONS=3.13)
+test: .venv/.has-test  ## run all checks and the fast tests (ARGS="-k lease -x" goes to pytest; WORKERS=0 for -s; PYTHONS=3.13)
 	@scripts/test-setup
 	@rm -rf build/tests
-	@$(MAKE) --jobs=4 --keep-going test-lint test-all $(PYTHONS:%=test-%); code=$$?; cat build/tests/*.line; exit $$code
+	@$(MAKE) --jobs=3 --keep-going test-lint test-fast $(PYTHONS:%=test-%); code=$$?; cat build/tests/*.line; exit $$code
+
+test-slow: .venv/.has-test  ## run the other tests: models, campaigns, browsers, benchmarks, the steps of the pages
+	@scripts/test-setup
+	@rm -rf build/tests
+	@$(MAKE) --jobs=3 --keep-going test-rest $(PYTHONS_SLOW:%=test-%); code=$$?; cat build/tests/*.line; exit $$code
 
 # Beside the tests, because in a new clone the types take most of a minute on one core.
-.PHONY: test-lint test-all
+.PHONY: test-slow test-lint test-fast test-rest
 test-lint:
 	@mkdir -p build/tests
 	@if $(MAKE) lint >build/tests/lint.log 2>&1; then echo "Lint: passed" >build/tests/lint.line; \
 	else cat build/tests/lint.log; echo "Lint: failed, see build/tests/lint.log" >build/tests/lint.line; exit 1; fi
 
-test-all:
-	@scripts/run-tests .venv "all tests" -n $(WORKERS) $(BY_FILE) $(ARGS)
+test-fast:
+	@scripts/run-tests .venv "the fast tests" -n $(WORKERS) $(BY_FILE) $(or $(ARGS),-m "not slow")
+
+test-rest:
+	@scripts/run-tests .venv "the slow tests" -n $(WORKERS) $(BY_FILE) -m slow $(ARGS)
 
 test-3.%: .venv-3.%/.has-test
-	@scripts/run-tests .venv-3.$* "tests marked everywhere" -n 2 $(BY_FILE) -m everywhere $(ARGS)
+	@scripts/run-tests .venv-3.$* "tests marked everywhere" -n 2 $(BY_FILE) -m "everywhere and not slow" $(ARGS)
 
 bench: .venv/.has-test  ## compare with a raw SQL loop (ARGS="drain --jobs 50000 --rounds 3"; without ARGS: list the benchmarks)
 	@$(BIN)/python -m bench $(or $(ARGS),--help)

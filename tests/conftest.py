@@ -64,17 +64,46 @@ EVERYWHERE = (
 They run on every Python that is found. All other tests run on the Python of ``.venv``."""
 
 
+SLOW = (
+    "bench",
+    "chaos/test_campaign",
+    "detection",
+    "docs/test_before",
+    "docs/test_deployment",
+    "docs/test_django",
+    "docs/test_install",
+    "docs/test_page_code",
+    "docs/test_steps",
+    "docs/test_workshop",
+    "e2e/test_cli_bench",
+    "e2e/test_demo",
+    "e2e/test_example",
+    "e2e/test_rolling",
+    "hosts",
+    "sim/test_simulation",
+    "spec",
+    "web/test_browser",
+    "web/test_demo_show",
+    "web/test_figures",
+)
+"""Beginnings of paths under ``tests``: models, benchmarks, campaigns, browsers and the steps of
+pages. ``make test`` leaves them to ``make test-slow``."""
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import only the files with tests to run, because importing all of them takes seconds."""
-    if config.option.markexpr != "everywhere" or not collection_path.is_file():
+    wanted = config.option.markexpr or ""
+    if not collection_path.is_file() or collection_path.name == "conftest.py":
         return None
-    if collection_path.name == "conftest.py" or _is_everywhere(collection_path):
-        return None
-    return True
+    if "everywhere" in wanted and not _begins(collection_path, EVERYWHERE):
+        return True
+    if wanted.endswith("not slow") and _begins(collection_path, SLOW):
+        return True
+    return True if wanted == "slow" and not _begins(collection_path, SLOW) else None
 
 
-def _is_everywhere(path: Path) -> bool:
-    return path.relative_to(TESTS).as_posix().startswith(EVERYWHERE)
+def _begins(path: Path, beginnings: tuple[str, ...]) -> bool:
+    return path.relative_to(TESTS).as_posix().startswith(beginnings)
 
 
 LONGEST = TESTS / "spec" / "test_tla.py"
@@ -84,8 +113,9 @@ LONGEST = TESTS / "spec" / "test_tla.py"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path != LONGEST)
     for item in items:
-        if _is_everywhere(item.path):
-            item.add_marker("everywhere")
+        for mark, beginnings in (("everywhere", EVERYWHERE), ("slow", SLOW)):
+            if _begins(item.path, beginnings):
+                item.add_marker(mark)
 
 
 def pytest_collection_finish() -> None:

@@ -49,7 +49,6 @@ def test_campaigns_that_overlap_leave_the_logger_as_it_was() -> None:
     assert (logger.propagate, logger.handlers) == before
 
 
-@pytest.mark.slow
 def test_a_short_campaign_with_every_fault_holds_and_shows_enough(
     tmp_path: Path, migrated: str
 ) -> None:

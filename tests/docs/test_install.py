@@ -106,7 +106,6 @@ LINES = [line for line in of_all_pages() if "leasework" in line]
 OTHERS = [line for line in of_all_pages() if "leasework" not in line]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("lines", [*([line] for line in LINES), OTHERS], ids=lambda lines: lines[0])
 def test_a_line_installs_from_the_clone_into_an_empty_environment(lines, clone, index, tmp_path):

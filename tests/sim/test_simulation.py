@@ -61,7 +61,6 @@ def trace_of(seed: int) -> list[str]:
     return run_seed(seed, trace=True).trace
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_no_seed_violates_an_invariant():
     results = list(sweep(range(SEEDS)))
