@@ -176,7 +176,9 @@ def cli_page() -> str:
     return page(
         "The command",
         "`leasework VERB`. Most verbs that read have `--json`. Exit status 0: success. 1: "
-        "something is wrong; the output says what. 2: wrong usage.",
+        "something is wrong; the output says what. 2: wrong usage. 141: the reader of the output, "
+        "such as `head`, has closed the pipe. If the encoding of the output lacks a character, its "
+        "escape is printed.",
         *parts,
     )
 

@@ -18,7 +18,7 @@ def metrics(**_: Any) -> None:
         return
     from leasework.app.metrics import Exposition
 
-    click.echo(ask(lambda app: Exposition(app).text()).decode(), nl=False)
+    click.echo(ask(lambda app: Exposition(app).text()), nl=False)  # bytes: the format is UTF-8
 
 
 def _check_match(ctx: click.Context, option: click.Parameter, match: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +18,42 @@ import click
 from msgspec import Struct, structs
 
 from leasework.cli.fitting import GAP, Column, fit
+
+EXIT_NO_READER = 141
+"""The status that a shell reports for a program that SIGPIPE ended."""
+
+
+def prepare_streams() -> None:
+    """Escape characters that an encoding lacks, and discard what is written to a closed stream."""
+    for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
+        if getattr(sys, name) is None:  # by >&-; a connection would otherwise get its number
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def output_errors() -> Iterator[None]:
+    """End the process if its output cannot be written: as SIGPIPE would if the reader has gone, and
+    otherwise with a message and status 1."""
+    try:
+        yield
+    except OSError as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__") != click.echo.__module__:
+            traceback.print_exc()  # click says nothing about a broken pipe of the application's own
+            sys.exit(1)
+        if error.errno != errno.EPIPE:
+            words = f"leasework: the output could not be written: {error.strerror}"
+            with suppress(OSError):
+                click.echo(words, err=True)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # Python flushes again at the end
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.exit(EXIT_NO_READER if error.errno == errno.EPIPE else 1)
 
 
 def fancy() -> bool:
@@ -24,8 +64,10 @@ def fancy() -> bool:
 
 def show_json(value: Any, *, line: bool = False) -> None:
     """Print a JSON document; ``line``: on one line."""
-    text = json.dumps(value, default=_plain, ensure_ascii=False, indent=None if line else 2)
-    click.echo(text)
+    # Python's escapes for other encodings are not those of JSON
+    ascii_only = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    indent = None if line else 2
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=ascii_only, indent=indent))
 
 
 def _plain(value: Any) -> Any:

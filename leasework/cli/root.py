@@ -14,6 +14,7 @@ from leasework.cli.jobs import jobs
 from leasework.cli.lock import lock
 from leasework.cli.metrics import metrics
 from leasework.cli.operate import events, leaders, locks, nodes, schedules, status
+from leasework.cli.output import output_errors, prepare_streams
 from leasework.cli.schema import schema
 from leasework.cli.web import web
 from leasework.cli.work.run import worker
@@ -22,7 +23,8 @@ from leasework.version import VERSION
 
 _EPILOG = """\
 --dsn or LEASEWORK_DSN names the database: postgresql://…, or embedded for a local PostgreSQL that
-leasework starts itself. Exit status: 0 success, 1 problem or failure, 2 wrong usage."""
+leasework starts itself. Exit status: 0 success, 1 problem or failure, 2 wrong usage, 141 the reader
+of the output has gone."""
 
 
 LAB = ("bench", "chaos", "demo", "sim")
@@ -41,6 +43,15 @@ class Root(Group):
     """Includes the commands of other distributions. Turns leasework's errors into one line and exit
     status 1, and suggests options."""
 
+    @output_errors()
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        prepare_streams()
+        return super().main(*args, **kwargs)
+
+    @output_errors()  # before click, which exits with 1 if the reader has gone
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        return super().make_context(*args, **kwargs)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *_plugins().names})
 
@@ -57,6 +68,7 @@ class Root(Group):
             )
         return None
 
+    @output_errors()
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
