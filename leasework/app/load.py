@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import sys
@@ -24,15 +25,15 @@ def load_app(target: str, options: dict[str, Any] | None = None) -> App:
     :func:`load`."""
     from leasework.app import App
 
-    app = load(target, App, "an App")
+    app = load(target, App)
     if options:
         app.configure(**options)
     return app
 
 
-def load(target: str, kind: type[T], what: str) -> T:
-    """The object that ``module.path:name`` names; if that is a function, it is called to create the
-    object. Modules of the working directory come first. ``what``: the kind in words.
+def load(target: str, kind: type[T]) -> T:
+    """The object that ``module.path:name`` names; if that is a function without parameters, it is
+    called to create the object. Modules of the working directory come first.
 
     Raises ConfigError if there is no such module or name, or if it is not of this kind.
     """
@@ -40,7 +41,7 @@ def load(target: str, kind: type[T], what: str) -> T:
 
     module_name, _, path = target.partition(":")
     if module_name.endswith(".py"):
-        right = f"{module_name.removesuffix('.py').replace(os.sep, '.')}:{path}"
+        right = f"{module_name.removesuffix('.py').replace(os.sep, '.')}:{path or 'app'}"
         raise ConfigError("name a module, not a file", got=target, do=f"Write {right}")
     folder = os.getcwd()
     if folder not in sys.path:
@@ -49,19 +50,74 @@ def load(target: str, kind: type[T], what: str) -> T:
     found: Any = module
     for name in path.split("."):
         if not hasattr(found, name):
-            raise ConfigError(
-                f"module {module_name} has no {path!r}", do=suggest(path, _candidates(module, kind))
+            names = [name.partition(":")[2] for name in _named([module], kind)]
+            names = names or [n for n, v in vars(module).items() if _is_factory(v, module_name)]
+            do = suggest(path, names) if names and path else _instead(module, kind)
+            what = (
+                f"module {module_name} has no {path!r}" if path else f"{target} is not MODULE:APP"
             )
+            raise ConfigError(what, do=do)
         found = getattr(found, name)
     # a task is callable too, but calling it would run it here and now
-    if not isinstance(found, (kind, Task, type)) and callable(found):
+    if not isinstance(found, (kind, Task, type)) and callable(found) and not _needs(found):
         found = _made(target, found)
     if not isinstance(found, kind):
-        apps = [name for name in _candidates(module, kind) if isinstance(vars(module)[name], kind)]
-        known = f"{kind.__name__} objects of {module_name}: {', '.join(apps)}"
-        hint = known if apps else f"Name {what} object"
-        raise ConfigError(f"{target} is not {what}", got=type(found).__name__, do=hint)
+        raise wrong_kind(target, found, kind)
     return found
+
+
+def wrong_kind(target: str, found: object, kind: type) -> ConfigError:
+    """The error for a ``target`` that names something else than an object of this kind."""
+    got = type(found).__name__
+    if isinstance(found, type):
+        got = f"the class {found.__name__}"
+    elif inspect.isroutine(found):
+        got = _needs(found) or got
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    module = sys.modules.get(target.partition(":")[0], sys.modules[kind.__module__])
+    do = _instead(module, kind, type(found).__module__)
+    return ConfigError(f"{target} is not {article} {kind.__name__}", got=got, do=do)
+
+
+def _instead(module: ModuleType, kind: type, framework: str = "") -> str:
+    """What to name instead: an object in this module, or else in one of the working directory."""
+    here = os.getcwd() + os.sep
+    loaded = {n: m for n, m in sys.modules.items() if not n.startswith("leasework.")}
+    others = [m for m in loaded.values() if str(getattr(m, "__file__", "")).startswith(here)]
+    if names := _named([module], kind) or _named(others, kind):
+        return f"Did you mean {' or '.join(names[:5])}?"
+    if framework.startswith("django.") or hasattr(module, "INSTALLED_APPS"):
+        return "In a Django project, run manage.py leasework_worker, or manage.py leasework …"
+    if framework.startswith(("flask.", "leasework.integrations.flask")):
+        return "With leasework's Flask extension, run flask leasework worker, or flask leasework …"
+    return f"Name the module that has app = {kind.__name__}(…)"
+
+
+def _named(modules: list[ModuleType], kind: type) -> list[str]:
+    """The objects of this kind, as MODULE:NAME. (A proxy's class may not be asked for.)"""
+    found: dict[int, str] = {}
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if issubclass(type(value), kind) and not name.startswith("_"):
+                found.setdefault(id(value), f"{module.__name__}:{name}")
+    return list(found.values())
+
+
+def _is_factory(value: object, module: str) -> bool:
+    return inspect.isfunction(value) and value.__module__ == module and not _needs(value)
+
+
+def _needs(factory: Any) -> str:
+    """Why it cannot be called to create the object, or nothing."""
+    if inspect.iscoroutinefunction(factory):
+        return "an async function"
+    try:
+        given = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # a callable that is written in C
+        return ""
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    names = [p.name for p in given if p.default is p.empty and p.kind not in optional]
+    return f"a function that needs {', '.join(names)}" if names else ""
 
 
 def _module(name: str) -> ModuleType:
@@ -112,10 +168,3 @@ def _near(name: str) -> str:
         folders = list(spec.submodule_search_locations or []) if spec else []
     known = [f"{parent}.{m.name}" if parent else m.name for m in pkgutil.iter_modules(folders)]
     return suggest(name, known[:20] if len(known) > 20 else known)
-
-
-def _candidates(module: ModuleType, kind: type) -> list[str]:
-    """What the user may have meant: a module's objects of this kind, or its public callables."""
-    names = [name for name in vars(module) if not name.startswith("_")]
-    apps = [name for name in names if isinstance(getattr(module, name, None), kind)]
-    return apps or [name for name in names if callable(getattr(module, name, None))]

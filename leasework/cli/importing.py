@@ -34,7 +34,7 @@ def celery_beat(target: str) -> None:
     from leasework.app.load import load
     from leasework.integrations.celery_beat import read
 
-    found = read(load(target, Celery, "a Celery"))
+    found = read(load(target, Celery))
     click.echo(found.code, nl=False)
     for name, why in found.refused.items():
         click.echo(f"leasework: {name!r} was not converted: {why}", err=True)

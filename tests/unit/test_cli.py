@@ -123,8 +123,9 @@ def test_python_m_leasework_is_the_same_command():
         (["jobs", "show", "--whide"], "Did you mean '--wide'?"),
         (["worker", "x:app", "--procesess=2"], "--processes"),
         (["worker"], "MODULE:APP"),
-        (["worker", "shop"], "is not MODULE:APP"),
-        (["worker", "shop:"], "is not MODULE:APP"),
+        (["worker", "shop"], "is not MODULE:APP, such as shop:app"),
+        (["worker", "shop:"], "is not MODULE:APP, such as shop:app"),
+        (["worker", "shop/jobs.py"], "is not MODULE:APP, such as shop.jobs:app"),
         (["worker", "shop:app", "--queue", "mail"], "is not name=slots"),
         (["worker", "shop:app", "--queue", "mail=0"], "is not name=slots"),
         (["worker", "shop:app", "--queue", "mail=²"], "is not name=slots"),
@@ -206,6 +207,17 @@ number = 3
 def make(): return App(name="made")
 def fails(): raise KeyError("x")
 def wrong(): return 3
+async def later(): return app
+def configured(config, debug=False): return app
+Sub = type("Sub", (App,), {})
+"""
+WEB = """
+import lh_shop
+from fastapi import FastAPI
+from flask import Flask
+api = FastAPI(lifespan=lh_shop.app.lifespan)
+site = Flask("site")
+async def asgi(scope, receive, send): ...
 """
 
 
@@ -214,6 +226,12 @@ def shop(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "lh_shop.py").write_text(SHOP)
+    (tmp_path / "lh_web.py").write_text(WEB)
+    (tmp_path / "lh_flask.py").write_text(
+        "from flask import Flask, current_app\nsite = Flask('site')\n"
+        "def create_app(): return site\n"
+    )
+    (tmp_path / "lh_settings.py").write_text("INSTALLED_APPS = []\n")
     (tmp_path / "lh_broken.py").write_text("import lh_nothing_like_it\n")
     (tmp_path / "lh_cron.py").write_text(
         "from leasework import App\napp = App()\n"
@@ -241,7 +259,21 @@ def test_an_app_is_found_in_the_working_directory(shop, target):
         ("lh_package.job:app", "no module 'lh_package.job'.*Did you mean 'lh_package.jobs'"),
         ("lh_none.x:app", "no module 'lh_none'"),
         ("lh_shop:ap", "has no 'ap'.*Did you mean 'app'"),
-        ("lh_shop:number", "is not an App. Got: int.*App objects of lh_shop: app"),
+        ("lh_shop:number", "is not an App. Got: int. Did you mean lh_shop:app?"),
+        ("lh_shop:Sub", "is not an App. Got: the class Sub. Did you mean lh_shop:app?"),
+        ("lh_shop:later", "is not an App. Got: an async function. Did you mean lh_shop:app?"),
+        ("lh_shop:configured", "Got: a function that needs config. Did you mean lh_shop:app?"),
+        ("lh_shop", "lh_shop is not MODULE:APP. Did you mean lh_shop:app?"),
+        ("lh_web:api", "lh_web:api is not an App. Got: FastAPI. Did you mean lh_shop:app?"),
+        ("lh_web:site", "lh_web:site is not an App. Got: Flask. Did you mean lh_shop:app?"),
+        ("lh_web:asgi", "Got: an async function. Did you mean lh_shop:app?"),
+        ("lh_web:app", "module lh_web has no 'app'.*Did you mean"),
+        ("lh_flask:site", "Got: Flask. With leasework's Flask extension, run flask leasework"),
+        ("lh_flask:create_app", "Got: Flask. With leasework's Flask extension, run flask"),
+        ("lh_flask:app", "has no 'app'. Known: create_app"),
+        ("lh_settings:app", "has no 'app'. In a Django project, run manage.py leasework_worker"),
+        ("lh_settings:INSTALLED_APPS", "Got: list. In a Django project, run manage.py"),
+        ("lh_package:app", "has no 'app'. Name the module that has app = App"),
         ("lh_shop:wrong", "is not an App. Got: int"),
         ("lh_shop:fails", "calling lh_shop:fails failed: KeyError"),
         ("lh_broken:app", "importing lh_broken failed: ModuleNotFoundError.*lh_nothing_like_it"),

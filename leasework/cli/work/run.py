@@ -38,7 +38,8 @@ def _queues(context: click.Context, parameter: click.Parameter, values: tuple[st
 def _target(value: str) -> str:
     module, _, name = value.partition(":")
     if not module or not name:
-        raise click.BadParameter(f"{value!r} is not MODULE:APP, such as myproject.jobs:app")
+        example = module.removesuffix(".py").replace("/", ".") or "myproject.jobs"
+        raise click.BadParameter(f"{value!r} is not MODULE:APP, such as {example}:app")
     return value
 
 
@@ -78,10 +79,10 @@ def worker(
 ) -> None:
     """Run the schedules and jobs of an application.
 
-    MODULE:APP names an App, or a function that returns one, for example myproject.jobs:app.
-    SIGTERM, SIGINT or SIGHUP stops the worker cleanly. A second SIGTERM or SIGINT stops it at once;
-    with --processes, only a second Ctrl-C does that. --drain runs nothing: it asks the running
-    workers of the application to finish their jobs and exit.
+    MODULE:APP names an App, or a function without parameters that returns one, for example
+    myproject.jobs:app. SIGTERM, SIGINT or SIGHUP stops the worker cleanly. A second SIGTERM or
+    SIGINT stops it at once; with --processes, only a second Ctrl-C does that. --drain runs nothing:
+    it asks the running workers of the application to finish their jobs and exit.
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
