@@ -394,6 +394,32 @@ def test_each_log_line_carries_the_worker_id(form):
         assert second.count("worker=") == 1
 
 
+@pytest.mark.parametrize("source", ["leasework", "shop", "shop.orders"])
+def test_a_line_that_a_handler_of_the_application_prints_is_not_printed_twice(capfd, source):
+    """The set-up of the page on Django, for leasework's lines and for the application's own."""
+    top = logging.getLogger(source.partition(".")[0])
+    root_logger = logging.getLogger()
+    kept, levels = root_logger.handlers[:], (root_logger.level, top.level)
+    root_logger.handlers.clear()
+    try:
+        top.addHandler(console := logging.StreamHandler())
+        top.setLevel("INFO")
+        logs.set_up_logging("text", lambda: "host:1:abc")
+        for handler in (console, *root_logger.handlers):
+            handler.setStream(sys.stderr)
+        logging.getLogger(source).info("once")
+        logging.getLogger("elsewhere").info("also")
+        console.setLevel("ERROR")  # such a handler leaves the line to leasework's
+        logging.getLogger(source).info("then")
+    finally:
+        top.removeHandler(console)
+        root_logger.handlers[:] = kept
+        root_logger.setLevel(levels[0])
+        top.setLevel(levels[1])
+    printed = capfd.readouterr().err
+    assert [printed.count(word) for word in ("once", "also", "then")] == [1, 1, 1]
+
+
 # -- following events ------------------------------------------------------------------------------
 class Events:
     """The one operation that a feed needs."""

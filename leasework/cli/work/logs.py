@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 
 from leasework.errors import without_secrets
@@ -21,8 +22,21 @@ class _TextFormatter(logging.Formatter):
         return f"{first} worker={record.worker_id}{source}{newline}{rest}"  # type: ignore[attr-defined]
 
 
+def _is_printed(record: logging.LogRecord) -> bool:
+    """Whether a handler of the application's own, below the root, prints the line here too."""
+    logger = logging.getLogger(record.name)
+    while logger.parent:
+        for handler in logger.handlers:
+            here = getattr(handler, "stream", None) in (sys.stdout, sys.stderr)
+            if here and record.levelno >= handler.level and handler.filter(record):
+                return True
+        logger = logger.parent
+    return False
+
+
 def set_up_logging(form: str, worker_id: Callable[[], str]) -> None:
-    """``form``: as in ``Settings.log``. Keeps a root logger that the application has set up."""
+    """``form``: as in ``Settings.log``. Keeps a root logger that the application has set up, and
+    leaves lines to the handlers of its other loggers."""
     root = logging.getLogger()
     if root.handlers:
         return
@@ -39,6 +53,7 @@ def set_up_logging(form: str, worker_id: Callable[[], str]) -> None:
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(_TextFormatter("%(asctime)s %(levelname)-7s %(message)s"))
+    handler.addFilter(lambda record: not _is_printed(record))
     handler.addFilter(name_worker)
     root.addHandler(handler)
     root.setLevel(logging.INFO)
