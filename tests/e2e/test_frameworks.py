@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,19 @@ def test_each_tick_runs_once_in_four_workers_also_when_the_leader_is_killed(
     web.process.kill(signal.SIGTERM)
     assert web.process.wait(30) == 0
     assert database.nodes() == [], "each worker left in good order"
+
+
+def test_the_process_that_uvicorn_reloads_has_the_grace_of_development(
+    procs: Processes, tmp_path: Path
+) -> None:
+    code = "from leasework import App\nprint('grace', App().settings.grace, flush=True)\n"
+    (tmp_path / "reloaded.py").write_text(f"{code}async def web(scope, receive, send): ...\n")
+    here = ["--app-dir", str(tmp_path), "--reload-dir", str(tmp_path)]
+    where = ["--uds", str(tmp_path / "web.sock"), "reloaded:web"]
+    process = procs.start("-m", "uvicorn", "--reload", *here, *where)
+    process.wait_for(r"^grace 0\.5$", 30)
+    process.kill(signal.SIGTERM)
+    assert process.wait(30) == 0
 
 
 def test_gunicorn_goes_on_when_a_new_worker_cannot_reach_the_database(

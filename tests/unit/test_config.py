@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -32,6 +33,18 @@ def test_arguments_win_over_the_environment_and_that_over_defaults() -> None:
     settings = Settings.load({"grace": 5, "dsn": None}, environ)
     assert (settings.name, settings.grace, settings.listen) == ("billing", 5.0, False)
     assert Settings.load({}, {}).recover_within == 15
+
+
+def test_a_server_that_reloads_has_a_short_grace_unless_one_is_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for command in (["uvicorn", "--reload", "main:web"], ["fastapi", "dev", "main.py"]):
+        monkeypatch.setattr(sys, "argv", command)
+        assert Settings.load({}, {}).grace == 0.5
+        assert Settings.load({"grace": 10.0}, {}).grace == 10.0
+        assert Settings.load({}, {"LEASEWORK_GRACE": "3"}).grace == 3.0
+    monkeypatch.setattr(sys, "argv", ["uvicorn", "main:web", "--app-dir", "dev"])
+    assert Settings.load({}, {}).grace == 10.0
 
 
 def test_what_is_in_seconds_takes_a_timedelta() -> None:
