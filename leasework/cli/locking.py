@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leasework.cli.output import text
+
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
     from leasework.app import App
     from leasework.app.lock import Lock
 
-EXIT_NOT_FOUND = 127
+EXIT_NOT_RUN, EXIT_NOT_FOUND = 126, 127
+"""As of a shell."""
 _FORWARDED = tuple(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -98,7 +101,7 @@ class Runner:
             return "another process held it until just now"
         who, since = found[0].client or "a process that is gone", found[0].since
         # a row that was deleted by hand and created again has no such time
-        return f"held by {who}" + (f" since {since:%Y-%m-%d %H:%M:%S}" if since else "")
+        return f"held by {who}" + (f" since {text(since)}" if since else "")
 
     async def _hold(self, lock: Lock) -> int:
         from leasework.cli.work.supervisor import die_with
@@ -119,7 +122,7 @@ class Runner:
             )
         except OSError as error:
             self._say(f"{self._command[0]} could not be started: {error.strerror}")
-            return EXIT_NOT_FOUND
+            return EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else EXIT_NOT_RUN
         ended = asyncio.ensure_future(process.wait())
         lost = asyncio.ensure_future(lock.lost.wait())
         await asyncio.wait({ended, lost}, return_when=asyncio.FIRST_COMPLETED)

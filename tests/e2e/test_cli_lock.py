@@ -142,6 +142,8 @@ def test_wrong_use_is_said(lock: Lock, dsn: str) -> None:
     assert lock("x", "--wait", "-1", "--", "true").wait(30) == 2
     missing = lock("x", "--", "no-such-command")
     assert missing.wait(30) == 127 and "could not be started" in missing.output
+    data = lock("x", "--", "/etc/passwd")
+    assert data.wait(30) == 126 and "could not be started: Permission denied" in data.output
     nowhere = lock("x", "--dsn", make_conninfo(dsn, dbname="no_such"), "--", "true")
     assert nowhere.wait(30) == 1 and "no_such" in nowhere.output
 
