@@ -267,7 +267,9 @@ def nodes(limit: int, **_: Any) -> None:
     """
     if click.get_current_context().invoked_subcommand:
         return
-    show_rows(look(lambda inspector: inspector.nodes(limit)), tables.NODES, "No nodes.")
+    found = look(lambda inspector: inspector.nodes(limit))
+    rows = [{**n._asdict(), "pid": int(n.worker_id.rsplit(":", 2)[1])} for n in found]
+    show_rows(rows, tables.NODES, "No nodes.")
 
 
 _on_node = together(click.argument("node"), database_options)

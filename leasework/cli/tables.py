@@ -61,6 +61,11 @@ def _lock_mode(row: Row) -> str:
     return kind if row["granted"] else f"waits ({kind})"
 
 
+def _schedule_release(row: Row) -> str:
+    """A schedule that was put has a unique text instead of a release, which only a form needs."""
+    return "(put)" if str(row["release"]).startswith("put ") else str(row["release"])
+
+
 def _tick_outcome(row: Row) -> str:
     return f"{row['outcome']} (by hand)" if row["state"] == "manual" else str(row["outcome"])
 
@@ -108,7 +113,7 @@ SCHEDULES: list[Column] = [
     Column("next", _key("next_at"), rank=2),
     Column("last", _key("last_fire_at"), rank=5),
     Column("last outcome", _key("last_state"), rank=4),
-    Column("release", _key("release"), rank=8, cut=10),
+    Column("release", _schedule_release, rank=8, cut=10),
 ]
 TICKS: list[Column] = [
     Column("app", _key("app"), rank=4, cut=10),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -288,6 +289,7 @@ def test_everything_about_a_living_node_can_be_read(cli):
     def look() -> None:
         (node,) = cli.json("nodes")
         assert node["app"] == "shop" and node["queues"] == {"default": 100}
+        assert node["pid"] == os.getpid()
         (leader,) = cli.json("leaders")
         assert leader["name"] == "shop" and leader["holder"] == node["worker_id"]
         (term,) = cli.json("leaders", "--terms")

@@ -86,3 +86,9 @@ def test_what_names_a_row_of_any_table_fits_80_columns(columns):
     found = fit(columns, [cells], 80)
     assert found.heading.split() and not set(heads) & set(found.left_out)
     assert "…" not in found.lines[0][-1:]
+
+
+def test_a_schedule_that_was_put_has_no_release_to_show():
+    [release] = [column for column in tables.SCHEDULES if column.heading == "release"]
+    assert release.show({"release": "put 019ab3c4-55e6-7000-9d1f-000000000000"}) == "(put)"
+    assert release.show({"release": "v7"}) == "v7"
