@@ -250,6 +250,11 @@ class TaskFunction:
                 missing = [repr(p.name) for p in needed if p.kind is not p.VAR_POSITIONAL]
                 why = f"it has no argument {' or '.join(map(repr, wrong))}"
                 why += f". Missing: {', '.join(missing)}" if missing else ""
+            if late := [name for name, p in known.items() if _is_context(p) and name not in names]:
+                do = f"The context must be the first parameter of the handler: {late[0]}: Context"
+            elif why.startswith("missing") and not self.takes_context:
+                bare = [n for n, p in list(known.items())[:1] if p.annotation is p.empty]
+                do += "".join(f". If {n!r} is the context, write {n}: Context" for n in bare)
             raise BadJob(
                 f"task {self.name} cannot take these arguments: {why}", got=names, do=do
             ) from None

@@ -286,6 +286,22 @@ def test_an_unknown_argument_and_the_missing_ones_are_named(app: App) -> None:
         app.task(name="note")(note).job(mail="x")
 
 
+def test_a_context_that_is_not_recognised_is_told_how_to_be_one(app: App) -> None:
+    async def bare(context, order: int) -> None: ...  # type: ignore[no-untyped-def]
+    async def late(order: int, ctx: Context) -> None: ...
+    async def typed(order: int) -> None: ...
+
+    words = "Give the handler's arguments, without ctx. If 'context' is the context, write context:"
+    with pytest.raises(BadJob, match=words):
+        app.task(bare).job(1)
+    with pytest.raises(BadJob, match="If 'context' is the context"):
+        app.every(seconds=1, arguments={"order": 1}, name="each")(app.task(name="n")(bare))
+    with pytest.raises(BadJob, match="context must be the first parameter of the handler: ctx:"):
+        app.task(late).job(1)  # type: ignore[call-arg]
+    with pytest.raises(BadJob, match=r"without ctx\.$"):
+        app.task(typed).job()  # type: ignore[call-arg]
+
+
 class Way(StrEnum):
     SEA = "by sea"
 
