@@ -19,7 +19,9 @@ from msgspec import Struct
 from leasework.errors import BadSchedule, LeaseworkError
 from leasework.model.schedule import cron, every
 
-_KNOWN_OPTIONS = {"queue"}
+_KNOWN_OPTIONS = {"queue", "priority"}
+_LOWEST_FIRST = ("redis", "sentinel", "valkey")
+"""Brokers on which a lower number of a priority comes first, as in leasework."""
 
 
 class Found(Struct, frozen=True):
@@ -50,7 +52,6 @@ def read(celery: Any) -> Found:
 def _entry(celery: Any, name: str, entry: Mapping[str, Any], modules: set[str]) -> list[str]:
     """The lines of one schedule."""
     times = _times(celery, entry["schedule"])
-    options = dict(entry.get("options") or {})
     more: dict[str, Any] = {"name": name}
     task = celery.tasks.get(entry["task"])
     if task is None:
@@ -58,6 +59,10 @@ def _entry(celery: Any, name: str, entry: Mapping[str, Any], modules: set[str]) 
             f"the Celery app has no task {entry['task']!r}",
             do="Name its module in the Celery app's imports",
         )
+    options = {key: getattr(task, key, None) for key in _KNOWN_OPTIONS}
+    options = {k: v for k, v in options.items() if v is not None} | (entry.get("options") or {})
+    if not str(celery.conf.broker_url).startswith(_LOWEST_FIRST) and options.get("priority"):
+        options["priority"] = -options["priority"]
     arguments = _arguments(task, entry)
     if arguments:
         more["arguments"] = arguments

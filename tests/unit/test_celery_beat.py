@@ -118,6 +118,23 @@ def test_all_that_can_be_translated_runs_as_code_for_leasework(celery):
     assert got["seconds"].job.queue == "fast"
 
 
+@pytest.mark.parametrize(("broker", "sign"), [("redis://x", 1), ("amqp://x", -1)])
+def test_queue_and_priority_of_an_entry_or_its_task_are_kept(celery, tasks, broker, sign):
+    """A lower number comes first on Redis and in leasework, and a higher one in RabbitMQ."""
+    celery.conf.broker_url = broker
+    celery.tasks["beat_tasks.ping"].priority = 3
+    celery.tasks["beat_tasks.ping"].queue = "slow"
+    celery.conf.beat_schedule = {
+        "own": entry(30.0, options={"priority": 7, "queue": "fast"}),
+        "of the task": entry(30.0),
+        "none": entry(30.0, "bound", kwargs={"to": "kim"}),
+    }
+    got = planned(read(celery).code)
+    assert (got["own"].job.priority, got["own"].job.queue) == (7 * sign, "fast")
+    assert (got["of the task"].job.priority, got["of the task"].job.queue) == (3 * sign, "slow")
+    assert (got["none"].job.priority, got["none"].job.queue) == (0, "default")
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
