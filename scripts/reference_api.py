@@ -125,6 +125,25 @@ MODULES = (
         "leader_gate leader_gate_in_thread run_blocking adopt",
     ),
     Module(
+        "leasework.jobs.tasks",
+        "The options of `@app.task`. [Jobs](../howto/jobs.md#options) explains them.",
+        "TaskOptions",
+        doc=False,
+    ),
+    Module(
+        "leasework.watch.inspector",
+        "`await app.inspect()` returns an `Inspector`.",
+        "Inspector EventFeed",
+        doc=False,
+    ),
+    Module(
+        "leasework.ports.rows",
+        "The rows that an `Inspector` returns.",
+        "NodeView LeaderView TermView LockView StoredSchedule TickView EventView DeadlineView "
+        "UnhandledBreach",
+        doc=False,
+    ),
+    Module(
         "leasework.telemetry",
         _HOWTO.format("Logging", "logging", "it"),
         "JsonFormatter",
@@ -157,11 +176,12 @@ ELSEWHERE = ("LeaseworkError", "Limits", "Polling", "Retention")
 """Names of ``leasework`` that the pages on errors and settings describe."""
 HIDDEN = {
     "App": "noted_locks taking_part check_in_time given client store work_store claims_store "
-    "reports located operator make_node state_for inspect loops in_use current_dsn",
+    "reports located operator make_node state_for loops in_use current_dsn",
     "Backoff": "seconds",
     "Context": "claim worker_id",
     "Diagnosis": "examination settings as_json",
     "Finding": "as_json",
+    "Inspector": "facts app_of",
     "Lost": "set call forget",
     "Node": "start stop hear on_drain",
     "Deadline": "average interval_seconds",

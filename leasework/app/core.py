@@ -151,8 +151,8 @@ class App(Home):
         parameter named ``ctx`` gets the :class:`Context`.
 
         ``name`` is the task's name in the database (default: the function's module and name).
-        ``given`` are fields of ``TaskOptions``; times are in seconds. ``deadline`` is a
-        :class:`Deadline`, or a list of them for several levels.
+        The other options are the fields of ``TaskOptions``; times are in seconds. ``deadline`` is
+        a :class:`Deadline`, or a list of them for several levels.
 
         ``history=False`` keeps nothing of a completed job. An enqueue whose answer is lost then
         raises Unavailable, because a retry could run the job twice.

@@ -357,6 +357,9 @@ class JobLine:
     cancel_requested: bool
     crashes: int
     held_because: str | None
+    """Why the job is not available: ``scheduled``, ``retryable`` (after a failure), ``snoozed``,
+    ``stopped`` (with its worker), ``unknown_task``, ``unknown_version``, ``no_process`` (it could
+    not be started), ``unreadable`` or ``not_alone``. None: it is available, runs or has ended."""
     schedule: str | None = None
     tags: tuple[str, ...] = ()
 

@@ -49,43 +49,44 @@ class Inspector:
         self._settings = settings
 
     async def nodes(self, limit: int = 1000) -> list[NodeView]:
-        """Every node, the oldest first."""
+        """Every node, the oldest first. Raises ConfigError for a wrong limit."""
         return await self._reports.nodes(_checked(limit))
 
     async def leaders(self, limit: int = 1000) -> list[LeaderView]:
-        """Every election and its leader."""
+        """Every election and its leader. Raises ConfigError."""
         return await self._reports.leaders(_checked(limit))
 
     async def terms(self, name: str | None = None, limit: int = 50) -> list[TermView]:
-        """The newest terms of one election, or of all."""
+        """The newest terms of one election, or of all. Raises ConfigError."""
         return await self._reports.terms(name, _checked(limit))
 
     async def locks(self, limit: int = 1000) -> list[LockView]:
-        """Leases and advisory locks that are held or waited for."""
+        """Leases and advisory locks that are held or waited for. Raises ConfigError."""
         return await self._reports.locks(_checked(limit))
 
     async def schedules(
         self, app: str | None = None, prefix: str = "", limit: int = 1000
     ) -> list[StoredSchedule]:
         """Schedules by application and name, without their arguments. ``prefix``: how their names
-        begin."""
+        begin. Raises ConfigError."""
         return await self._reports.schedules(_checked(limit), app=app, prefix=prefix, longest=0)
 
     async def ticks(self, schedule: str | None = None, limit: int = 50) -> list[TickView]:
-        """The newest entries of the ledger: what became of each due moment."""
+        """The newest entries of the ledger: what became of each due moment. Raises ConfigError."""
         return await self._reports.ticks(schedule, _checked(limit))
 
     async def deadlines(
         self, state: str | None = None, name: str | None = None, limit: int = 50
     ) -> list[DeadlineView]:
-        """Open deadlines, the next one due first; then decided ones, the newest first."""
+        """Open deadlines, the next one due first; then decided ones, the newest first. Raises
+        ConfigError."""
         if state is not None and state not in STATES:
             raise errors.ConfigError("no such state", got=state, do=errors.suggest(state, STATES))
         return await self._reports.deadlines(state, name, _checked(limit))
 
     async def unhandled_breaches(self, limit: int = 50) -> list[UnhandledBreach]:
         """Recent breaches whose callback waits for a task that no live node knows, or was discarded
-        or quarantined."""
+        or quarantined. Raises ConfigError."""
         now = self._env.due_now()
         return await self._reports.unhandled_breaches(Tuning.unhandled_days, _checked(limit), now)
 
@@ -98,7 +99,7 @@ class Inspector:
         return await self._reports.events(kind, after, _checked(limit))
 
     def follow(self, kind: str | None = None) -> EventFeed:
-        """Events as they arrive."""
+        """Events as they arrive. Raises ConfigError for an unknown kind."""
         check_kind(kind)
         return EventFeed(self._reports, kind)
 
@@ -132,7 +133,7 @@ class Inspector:
         return found
 
     async def problems(self) -> list[Finding]:
-        """What is wrong now, in sentences; see :mod:`leasework.watch.checks`."""
+        """What is wrong now, in sentences."""
         return problems(await self.facts())
 
     async def app_of(self, name: str, app: str | None = None) -> str:

@@ -57,6 +57,12 @@ def test_a_name_without_a_docstring_or_an_annotation_is_caught(monkeypatch):
     assert undocumented() == ["Bare.quiet", "Bare.odd"]
 
 
+def test_no_page_of_the_reference_has_the_markup_of_docstrings():
+    for page in (tree.ROOT / "docs" / "reference").glob("*.md"):
+        prose = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.M | re.S)
+        assert not re.findall(r":\w+:`|``|^\.\. \w|::$|`_", prose, re.M), page.name
+
+
 REFERS = re.compile(r"See :\w+:|see\s+:meth:")
 """The docstring names another one, which has the errors."""
 EXEMPT = {
