@@ -158,8 +158,6 @@ class Tuning:
     processes, so a process waits for at most this many holders in each of them."""
     listen_retry_seconds: float = 2.0
     """The pause before a process listens again after an error."""
-    host_head_start_seconds: float = 0.25
-    """The time that a host of the DSN has to answer before the next one is asked too."""
     quick_death_seconds: float = 10.0
     """A worker that lived for less time than this and ``call_timeout`` died at once."""
     restart_first_pause: float = 1.0

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.every_loop
 
 @pytest.fixture
 async def link(direct_dsn: str) -> AsyncIterator[Link]:
-    made = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+    made = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn), 60)
     yield made
     await made.close()
 
@@ -77,7 +77,7 @@ async def test_a_connection_that_was_cut_leaves_its_sockets_number_to_the_next(
 ):
     numbers = []
     for _ in range(10):
-        link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+        link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn), 60)
         numbers.append(link.fileno())
         asleep = asyncio.ensure_future(one(link, "select 1 from pg_sleep(60)"))
         sleeping = "select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
@@ -87,7 +87,7 @@ async def test_a_connection_that_was_cut_leaves_its_sockets_number_to_the_next(
         with pytest.raises(psycopg.OperationalError):
             await asleep
         # libpq has closed its socket: the next one gets the number, and is heard
-        again = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+        again = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn), 60)
         numbers.append(again.fileno())
         async with asyncio.timeout(30):
             assert await one(again, "select 2") == 2
@@ -259,7 +259,7 @@ async def test_whoever_waits_for_a_connection_that_is_cut_or_closed_is_told(
     direct_dsn: str, other: psycopg.AsyncConnection
 ):
     for close in (False, True):
-        link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+        link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn), 60)
         pid = link.info.backend_pid
         asleep = asyncio.ensure_future(sent(link, Query(b"select 1 from pg_sleep(60)", ())))
         sleeping = "select 1 from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
@@ -275,7 +275,7 @@ async def test_a_connection_that_ends_while_a_statement_is_being_sent_leaves_not
     direct_dsn: str, how: int
 ):
     """Only then the loop watches for both, to read and to write."""
-    link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+    link = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn), 60)
     number, pid = link.fileno(), link.info.backend_pid
     big = Query(b"select length($1::text)", ("text",))
     await sent(link, big, text="x" * 100_000)  # prepared from now on: the next is all values
@@ -289,7 +289,7 @@ async def test_a_connection_that_ends_while_a_statement_is_being_sent_leaves_not
             await call
     finally:
         os.kill(pid, signal.SIGCONT)
-    again = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn))
+    again = await connect(psycopg.conninfo.conninfo_to_dict(direct_dsn), 60)
     assert again.fileno() == number, "no number was used again: this shows nothing"
     assert await sent(again, Query(b"select 2", ())) == [(2,)]
     await link.close()

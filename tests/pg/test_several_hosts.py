@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasework import App
+from leasework.config import Settings
 from leasework.errors import Unavailable
-from leasework.pg.connection.connect import one_host_each
+from leasework.pg.connection.session import Session
 
 
 @pytest.fixture
@@ -47,10 +51,61 @@ async def test_when_all_hosts_refuse_their_reason_is_given() -> None:
         await app.jobs()
 
 
-def test_options_for_all_hosts_hold_for_each() -> None:
-    assert one_host_each({"host": "a,b", "port": "5", "dbname": "d"}) == [
-        {"host": "a", "port": "5", "dbname": "d"},
-        {"host": "b", "port": "5", "dbname": "d"},
-    ]
-    assert one_host_each({"hostaddr": "1,2", "port": "5,6"})[1] == {"hostaddr": "2", "port": "6"}
-    assert one_host_each({"dbname": "d"}) == [{"dbname": "d"}]
+def test_hosts_of_the_environment_or_of_a_service_are_tried_in_turn_as_well(
+    migrated: str, silent: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = conninfo_to_dict(migrated)
+    host, port = f"127.0.0.1,{own['host']}", f"{silent},{own.get('port') or 5432}"
+    rest = {name: value for name, value in own.items() if name not in ("host", "port")}
+    services = tmp_path / "services.conf"
+    services.write_text(f"[db]\nhost={host}\nport={port}\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(services))
+    for_service = App(make_conninfo(service="db", **rest), call_timeout=4.0)
+    assert for_service.sync.jobs() == []
+    for_service.sync.close()
+    monkeypatch.setenv("PGHOST", host)
+    monkeypatch.setenv("PGPORT", port)
+    from_environment = App(make_conninfo(**rest), call_timeout=4.0)
+    assert from_environment.sync.jobs() == []
+    from_environment.sync.close()
+
+
+@pytest.fixture
+async def second_address(migrated: str, silent: int) -> AsyncIterator[None]:
+    """The server also listens at 127.0.0.2, on the port of the silent host."""
+    own = conninfo_to_dict(migrated)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = f"{own['host']}/.s.PGSQL.{own.get('port') or 5432}"
+        from_server, to_server = await asyncio.open_unix_connection(path)
+
+        async def pass_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            while data := await source.read(65536):
+                sink.write(data)
+            sink.close()
+
+        await asyncio.gather(pass_on(reader, to_server), pass_on(from_server, writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.2", silent):
+        yield
+
+
+async def test_a_name_whose_first_address_is_silent_is_reached_at_its_second(
+    migrated: str, silent: int, second_address: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def two_addresses(host: Any, port: Any, *more: Any, **named: Any) -> list[Any]:
+        if host != "db.internal":
+            return resolve(host, port, *more, **named)
+        return [
+            entry
+            for address in ("127.0.0.1", "127.0.0.2")
+            for entry in resolve(address, port, *more, **named)
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", two_addresses)
+    dsn = make_conninfo(migrated, host="db.internal", port=str(silent))
+    # the guard gives a call two seconds, which is as long as libpq gives one address
+    session = await Session.open(Settings(dsn=dsn), "guard", 2.0)
+    await session.close()

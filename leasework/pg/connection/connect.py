@@ -1,48 +1,56 @@
-"""Opens a connection to the first suitable host of a DSN.
+"""Opens a connection to the first suitable address of a DSN.
 
-libpq tries one host after the other, each for connect_timeout. A host that accepts a connection
-but does not answer (frozen, cut off) would use up the time for all the others, and after a failover
-no process would reach the new primary. So this module also tries the next host when the previous
-one fails or is silent for a moment, and uses the first connection that succeeds.
+The hosts may stand in the DSN, in a service file or in the environment, and a name may have several
+addresses. libpq would give each address the same time. One that accepts a connection but does not
+answer (frozen, cut off) would use up the time for all the others, and after a failover no process
+would reach the new primary. So here each address has its share of the time that is left.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_attempts_async, make_conninfo
+from psycopg.pq import PGconn
 
-from leasework import own_tasks
 from leasework.pg.connection.fast.link import Link
-from leasework.tuning import Tuning
+
+_WHERE = ("host", "hostaddr", "port", "load_balance_hosts", "connect_timeout")
 
 
-async def connect(options: Mapping[str, Any]) -> Link:
+async def connect(options: Mapping[str, Any], seconds: float) -> Link:
     """Connect in autocommit and in UTF-8, whatever the environment, the DSN, the role or the
     database say. The encoding is a startup parameter, which poolers keep for each client.
 
-    Raises psycopg.Error or OSError if no host is suitable.
+    Raises psycopg.Error or OSError if no address is suitable, and TimeoutError after ``seconds``.
     """
-    attempts = one_host_each({**options, "client_encoding": "UTF8"})
-    if len(attempts) == 1:
-        return await Link.connect(**attempts[0], autocommit=True)
-    asked: list[asyncio.Task[Link]] = []
-    found = None
-    try:
-        for attempt in attempts:
-            asked.append(own_tasks.start(Link.connect(**attempt, autocommit=True)))
-            found = await _first(asked, Tuning.host_head_start_seconds)
-            if found is not None:
-                return found
-        found = await _first(asked, None)
-        if found is None:
-            raise _reason(asked)
-        return found
-    finally:
-        await _drop_all_but(found, asked)
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + seconds
+    failed: list[Exception] = []
+    located = _located({**options, "client_encoding": "UTF8"})
+    async with asyncio.timeout_at(give_up_at):
+        addresses: list[Any] = await conninfo_attempts_async(located)
+    for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        try:
+            async with asyncio.timeout((give_up_at - loop.time()) / left):
+                return await Link.connect(**address, autocommit=True)
+        except (psycopg.Error, OSError) as error:
+            failed.append(error)
+    # a refusal says more than a timeout
+    silent = (TimeoutError, psycopg.errors.ConnectionTimeout)
+    raise next((error for error in failed if not isinstance(error, silent)), failed[-1])
+
+
+def _located(options: dict[str, Any]) -> dict[str, Any]:
+    """Add the hosts that libpq takes from a service file or the environment. libpq reads both, and
+    then refuses the last option before it connects."""
+    read = PGconn.connect_start(make_conninfo(**{**options, "channel_binding": "none"}).encode())
+    found = {each.keyword.decode(): each.val for each in read.info}
+    read.finish()
+    return {**options, **{name: value.decode() for name in _WHERE if (value := found.get(name))}}
 
 
 async def read_iso(connection: Link) -> None:
@@ -51,62 +59,3 @@ async def read_iso(connection: Link) -> None:
     style = connection.info.parameter_status("DateStyle") or ""
     if not style.startswith("ISO"):
         await connection.execute("set datestyle to iso", prepare=False)
-
-
-def one_host_each(options: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the options for each host, in order, with its port."""
-    lists = {
-        name: str(options[name]).split(",")
-        for name in ("host", "hostaddr", "port")
-        if options.get(name)
-    }
-    count = max((len(values) for values in lists.values()), default=1)
-    if count == 1:
-        return [dict(options)]
-    return [
-        {**options, **{name: v[i] if len(v) == count else v[0] for name, v in lists.items()}}
-        for i in range(count)
-    ]
-
-
-async def _first(asked: list[asyncio.Task[Link]], seconds: float | None) -> Link | None:
-    """Return the first connection. None if all have failed, or after ``seconds``."""
-    pending = {task for task in asked if not task.done()}
-    loop = asyncio.get_running_loop()
-    end = None if seconds is None else loop.time() + seconds
-    while pending:
-        left = None if end is None else max(0.0, end - loop.time())
-        done, pending = await asyncio.wait(
-            pending, timeout=left, return_when=asyncio.FIRST_COMPLETED
-        )
-        for task in done:
-            if not task.cancelled() and task.exception() is None:
-                return task.result()
-        if not done:
-            break
-    return None
-
-
-def _reason(asked: list[asyncio.Task[Link]]) -> BaseException:
-    """Return the most useful of the errors: a refusal rather than a timeout."""
-    errors = [error for task in asked if (error := task.exception()) is not None]
-    spoken = [error for error in errors if "timeout" not in str(error).lower()]
-    return (spoken or errors)[0]
-
-
-async def _drop_all_but(found: Link | None, asked: list[asyncio.Task[Link]]) -> None:
-    for task in asked:
-        if not task.done():
-            task.cancel()
-            task.add_done_callback(_close_late)
-        elif task.cancelled() or task.exception() is not None or task.result() is found:
-            continue
-        else:
-            with suppress(psycopg.Error, OSError):
-                await task.result().close()
-
-
-def _close_late(task: asyncio.Task[Link]) -> None:
-    """Close a connection that succeeded at the moment of its cancellation."""
-    if not task.cancelled() and task.exception() is None:
-        task.result().pgconn.finish()

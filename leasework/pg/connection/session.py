@@ -93,8 +93,7 @@ class Session:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + (settings.call_timeout if timeout is None else timeout)
         try:
-            async with asyncio.timeout_at(give_up_at):
-                connection = await connect(options)
+            connection = await connect(options, give_up_at - loop.time())
         except TimeoutError:
             raise errors.Unavailable(
                 "the database did not answer in time",
@@ -221,7 +220,6 @@ def connect_options(settings: Settings, role: str) -> dict[str, Any]:
     """Return the parts of the DSN, with leasework's defaults. Raises WrongDsn."""
     return {
         **TCP,
-        "connect_timeout": max(2, round(settings.call_timeout)),
         "application_name": f"leasework {role}",
         **read_dsn(settings.dsn),
     }

@@ -53,7 +53,7 @@ async def examine(settings: Settings, env: Env, seconds: float, role: str) -> Ex
     options = connect_options(settings, "doctor")
     try:
         limit = asyncio.timeout(seconds + Tuning.doctor_query_seconds)
-        async with limit, _connected(options) as one:
+        async with limit, _connected(options, settings.call_timeout) as one:
             await _Examiner(settings, env, options, one, found).run(seconds)
     except TimeoutError:
         found.error = errors.Unavailable("the database did not answer in time")
@@ -65,8 +65,8 @@ async def examine(settings: Settings, env: Env, seconds: float, role: str) -> Ex
 
 
 @asynccontextmanager
-async def _connected(options: dict[str, Any]) -> AsyncIterator[Link]:
-    connection = await connect(options)
+async def _connected(options: dict[str, Any], seconds: float) -> AsyncIterator[Link]:
+    connection = await connect(options, seconds)
     connection.prepare_threshold = None
     try:
         await read_iso(connection)
@@ -122,7 +122,7 @@ class _Examiner:
             self._found.pooler = NEVER
             return
         self._found.pooler = SESSION
-        async with _connected(self._options) as two:
+        async with _connected(self._options, self._settings.call_timeout) as two:
             mine: list[set[int]] = [set(), set()]
             for _ in range(4):
                 for connection, pids in zip((self._one, two), mine, strict=True):
@@ -137,7 +137,7 @@ class _Examiner:
             return  # LISTEN would stay on a server connection that other clients use
         nonce = self._env.new_id().hex
         channel = f"{self._settings.schema[:20]}_doctor_{nonce[-8:]}"
-        async with _connected(self._options) as two:
+        async with _connected(self._options, self._settings.call_timeout) as two:
             await two.execute(f"listen {channel}".encode())
             began = self._env.boot_now()
             heard = asyncio.Event()
