@@ -57,6 +57,8 @@ class Tuning:
     """Seconds before the second try."""
     copy_rows: int = 20
     """From this many plain jobs on, COPY is faster than the function."""
+    refused_seconds: float = 1.0
+    """When the server refuses another connection, the calls share the open ones for this time."""
     stretch_seconds: float = 0.001
     """After this time, a runner yields to the event loop."""
     long_run_seconds: float = 3600.0

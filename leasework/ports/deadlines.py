@@ -36,14 +36,14 @@ class DeadlineStore(Operations):
         """Note that the claim's job starts: arm the levels that count from its first start. Return
         all levels, or none if the claim was lost."""
 
-    @operation("deadline/arm")
+    @operation("deadline/arm", waits=True)
     async def arm_deadline(
         self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
     ) -> tuple[UUID, bool]:
         """Arm a deadline without a job, unless one of that name is armed or has the same fixed
         time. Return (id, created)."""
 
-    @operation("deadline/end")
+    @operation("deadline/end", waits=True)
     async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
         """End a deadline without a job as ``met`` or ``cancelled``, unless it has ended. Return the
         state of the level that is due last, or None if there is no such deadline."""

@@ -66,12 +66,19 @@ class Operation:
     """A declared operation, as a store executes it."""
 
     def __init__(
-        self, method: Callable[..., Any], sql: str, answer: Answer | None, aside: bool
+        self,
+        method: Callable[..., Any],
+        sql: str,
+        answer: Answer | None,
+        aside: bool,
+        waits: bool,
     ) -> None:
         self.sql = sql
         """``noun/verb``: the statement's file."""
         self.aside = aside
         """It gets a connection of its own, so that nothing waits behind it."""
+        self.waits = waits
+        """It may wait for another transaction. Such calls leave a connection to the others."""
         self._method = method
         self._answer = answer
         parameters = list(inspect.signature(method).parameters.values())[1:]
@@ -142,12 +149,12 @@ def value(rows: list[Row]) -> Any:
 
 
 def operation(
-    sql: str, *, answer: Answer | None = None, aside: bool = False
+    sql: str, *, answer: Answer | None = None, aside: bool = False, waits: bool = False
 ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
     """Declare an operation. See the module's docstring."""
 
     def declare(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        declared = Operation(method, sql, answer, aside)
+        declared = Operation(method, sql, answer, aside, waits)
 
         @wraps(method)
         async def run(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -13,12 +13,12 @@ from leasework.ports.operation import Now, Operations, operation, value
 class OperatorStore(Operations):
     """Each act names at most one batch of ids."""
 
-    @operation("job/discard", answer=dict)
+    @operation("job/discard", answer=dict, waits=True)
     async def discard_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
         """Discard ``waiting`` and ``quarantined`` jobs. Return where each known job
         was. ``running``, ``finished`` and ``locked`` ones are left alone."""
 
-    @operation("job/cancel", answer=dict)
+    @operation("job/cancel", answer=dict, waits=True)
     async def cancel_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
         """Cancel waiting jobs, and flag running ones for their workers. Return where each known job
         was: ``waiting``, ``running``, ``finished``, or ``locked`` and so left alone."""

@@ -116,16 +116,16 @@ class ScheduleStore(Clocked):
         self, app: str, release: str, schedules: Sequence[ScheduleDefinition], now: Now
     ) -> Synced: ...
 
-    @operation("schedule/put", answer=value)
+    @operation("schedule/put", answer=value, waits=True)
     async def put_schedule(self, app: str, definition: dict[str, Any], now: Now) -> bool:
         """Make or replace a schedule at run time. ``definition``: a ScheduleDefinition as JSON.
         Return False if the code defines a schedule of that name."""
 
-    @operation("schedule/delete")
+    @operation("schedule/delete", waits=True)
     async def delete_schedule(self, app: str, name: str, in_code: bool = False) -> bool:
         """Delete a schedule that was put, or one of the code. Return False if there is none."""
 
-    @operation("schedule/backfill")
+    @operation("schedule/backfill", waits=True)
     async def backfill(
         self,
         app: str,
@@ -142,5 +142,5 @@ class ScheduleStore(Clocked):
     async def ledger_begin(self) -> datetime | None:
         """Return the moment from which the ledger is complete. None: nothing was ever pruned."""
 
-    @operation("schedule/pause")
+    @operation("schedule/pause", waits=True)
     async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool: ...

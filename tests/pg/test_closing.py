@@ -3,7 +3,11 @@ of these runs in a process of its own, with a limit."""
 
 from __future__ import annotations
 
+import signal
+import socket
 from typing import Any
+
+import pytest
 
 SECONDS = 60.0
 """A limit against hanging, and no measurement."""
@@ -71,3 +75,22 @@ def test_a_pool_closes_in_the_moment_in_which_its_call_has_ended(migrated: str, 
 def test_locks_close_while_work_of_theirs_has_just_ended(migrated: str, procs: Any):
     process = procs.start(code=_LOCK, env={"LEASEWORK_DSN": migrated})
     process.wait_for("closed", SECONDS)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_worker_stops_at_once_while_its_first_connection_does_not_answer(
+    procs: Any, processes: int
+):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(processes)
+        silent.settimeout(SECONDS)
+        dsn = f"host=127.0.0.1 port={silent.getsockname()[1]}"
+        worker = procs.start(
+            *("-m", "leasework", "worker", "tests.e2e.apps.texts:app", f"--processes={processes}"),
+            env={"LEASEWORK_DSN": dsn, "LEASEWORK_CALL_TIMEOUT": "3600"},
+        )
+        connections = [silent.accept() for _ in range(processes)]
+        worker.kill(signal.SIGTERM)
+        assert worker.wait(SECONDS) == 0, worker.tail()
+        assert len(connections) == processes

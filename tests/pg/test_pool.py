@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasework.config import Settings
 from leasework.errors import BadPayload, Unavailable
@@ -89,25 +91,132 @@ async def test_the_server_has_the_next_statement_while_the_rows_of_the_last_are_
     assert busy == [True, True, False]
 
 
-@pytest.mark.parametrize("waits", [False, True], ids=["sent at once", "waits for its turn"])
-async def test_a_call_that_is_cancelled_goes_on_to_its_end_behind_the_scenes(
-    pool: Pool, other: psycopg.AsyncConnection, waits: bool
-) -> None:
-    session = session_of(pool)
-    before = [enqueue(pool)] if waits else []
-    await asyncio.sleep(0)
-    call = enqueue(pool)
-    await asyncio.sleep(0)
-    await until_async(lambda: is_busy(session), 30, "the statement to wait")
+async def cancelled(call: asyncio.Task[Any]) -> None:
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+async def test_a_call_that_is_cancelled_after_it_was_sent_goes_on_to_its_end(
+    pool: Pool, other: psycopg.AsyncConnection
+) -> None:
+    session = session_of(pool)
+    await cancelled(await blocked(pool))
     assert is_busy(session)
     await other.rollback()
-    await asyncio.gather(*before)
     await pool.fetch(*WAKE)
     assert session_of(pool) is session
-    assert await jobs(other) == 1 + waits
+    assert await jobs(other) == 1
+
+
+@pytest.mark.parametrize("kind", ["prompt", "waits", "copy"])
+async def test_a_call_that_is_cancelled_before_it_was_sent_is_dropped(
+    pool: Pool, other: psycopg.AsyncConnection, kind: str
+) -> None:
+    before = await blocked(pool)
+    if kind == "copy":
+        call = asyncio.ensure_future(pool.copy("job/copy", [], 1, 0))
+    else:
+        more = {"waits": kind == "waits"}
+        call = asyncio.ensure_future(
+            pool.fetch("job/enqueue_plain", {**JOB, "id": uuid4().hex}, **more)
+        )
+    await asyncio.sleep(0)
+    await cancelled(call)
+    sent = pool.statements
+    await other.rollback()
+    await before
+    await pool.fetch(*WAKE)
+    assert await jobs(other) == 1
+    assert pool.statements == sent + 1
+
+
+async def test_a_call_that_is_cancelled_while_its_connection_opens_leaves_it_to_the_next(
+    migrated: str,
+) -> None:
+    pool = Pool(Settings(dsn=migrated), "user", 1)
+    call = enqueue(pool)
+    await asyncio.sleep(0)
+    await cancelled(call)
+    await until_async(lambda: bool(pool._open), 30, "the connection to be open")
+    session = session_of(pool)
+    await pool.fetch(*WAKE)
+    assert session_of(pool) is session and pool.statements == 1
+    await pool.close()
+
+
+async def test_a_session_that_comes_in_the_moment_of_a_cancel_is_not_lost(pool: Pool) -> None:
+    first = asyncio.ensure_future(pool._session(60))
+    await asyncio.sleep(0)
+    session, _ = await first
+    second = asyncio.ensure_future(pool._session(60))
+    await asyncio.sleep(0)
+    pool._give_back(session)
+    await cancelled(second)
+    assert pool._idle == [session]
+
+
+async def test_a_pool_closes_at_once_while_its_first_connection_does_not_answer() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(10)
+        dsn = f"host=127.0.0.1 port={silent.getsockname()[1]}"
+        pool = Pool(Settings(dsn=dsn, call_timeout=3600.0), "work", 1)
+        calls = [enqueue(pool, 3600.0) for _ in range(2)]
+        await asyncio.sleep(0)
+        for call in calls:
+            await cancelled(call)
+        async with asyncio.timeout(60):
+            await pool.close()
+
+
+@pytest.fixture
+async def one_session(migrated: str, sql: Any) -> AsyncIterator[Pool]:
+    """The pool of a login to which the server gives one connection."""
+    role = f"one_{uuid4().hex[:12]}"
+    await sql(f"create role {role} login connection limit 1")
+    await sql(f"grant usage on schema leasework to {role}")
+    for kind in ("tables", "sequences", "functions"):
+        await sql(f"grant all on all {kind} in schema leasework to {role}")
+    pool = Pool(Settings(dsn=make_conninfo(migrated, user=role)), "user", 3)
+    yield pool
+    async with asyncio.timeout(60):
+        await pool.close()
+    await sql(f"drop owned by {role}")
+    await sql(f"drop role {role}")
+
+
+async def test_calls_share_the_only_connection_that_the_server_gives(
+    one_session: Pool, other: psycopg.AsyncConnection
+) -> None:
+    await other.rollback()
+    await asyncio.gather(*[enqueue(one_session) for _ in range(20)])
+    assert await jobs(other) == 20
+    await other.rollback()
+    await other.execute("lock leasework.job in access exclusive mode")
+    call = await blocked(one_session)
+    with pytest.raises(Unavailable, match="too many connections for role"):
+        await enqueue(one_session, 0.5)
+    later = enqueue(one_session)
+    await other.rollback()
+    await asyncio.gather(call, later)
+
+
+async def test_calls_get_further_connections_when_the_server_gives_them_again(
+    one_session: Pool, other: psycopg.AsyncConnection, sql: Any
+) -> None:
+    await other.rollback()
+    await asyncio.gather(*[enqueue(one_session) for _ in range(3)])
+    await other.execute("lock leasework.job in access exclusive mode")
+    calls = [await blocked(one_session), *[enqueue(one_session) for _ in range(2)]]
+    await until_async(
+        lambda: one_session._refusal is not None, 30, "another connection to be refused"
+    )
+    dsn = conninfo_to_dict(one_session._settings.dsn)
+    await sql(f"alter role {dsn['user']} connection limit -1")
+    await until_async(lambda: len(one_session._open) == 3, 30, "three connections")
+    await other.rollback()
+    await asyncio.gather(*calls)
 
 
 async def test_a_pool_closes_when_what_was_given_up_has_ended(

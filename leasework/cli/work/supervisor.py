@@ -271,7 +271,8 @@ class Supervisor:
         elif child.process.returncode:
             self._tell("worker_ended", number=child.number, pid=pid, how=child.how)
         if await self._group_is_gone(pid):
-            self._certifier.report(child.node, child.how)
+            if child.process.returncode or not self._stopping.is_set():  # else it left in order
+                self._certifier.report(child.node, child.how)
         else:
             self._tell("children_live_on", number=child.number, pid=pid)
 

@@ -30,15 +30,15 @@ def has_words(params: Params) -> bool:
 
 
 async def fetch_told(
-    pool: Pool, name: str, params: Params, timeout: float | None = None
+    pool: Pool, name: str, params: Params, timeout: float | None = None, *how: bool
 ) -> list[Row]:
     """Run one statement that has such a parameter, and return its rows. If the database refuses the
     text, send it again in ASCII."""
     try:
-        return await pool.fetch(name, params, timeout)
+        return await pool.fetch(name, params, timeout, *how)
     except BadPayload:
         told = {key: in_ascii(params[key]) for key in _READ_BY_PEOPLE if key in params}
-        return await pool.fetch(name, {**params, **told}, timeout)
+        return await pool.fetch(name, {**params, **told}, timeout, *how)
 
 
 def in_ascii(value: Any) -> Any:

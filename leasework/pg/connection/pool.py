@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 from leasework import errors, own_tasks
@@ -18,10 +20,12 @@ T = TypeVar("T")
 
 
 class Pool:
-    """At most ``size`` sessions. Callers wait in the order in which they came.
+    """At most ``size`` sessions. Callers wait in the order in which they came. One session is left
+    to calls that do not wait for other transactions, unless there is only one.
 
-    If a caller is cancelled, its statement continues to its end in the background. Otherwise it
-    would block the loop, or leave its connection in an unknown state.
+    If a caller is cancelled while it waits for a session, nothing is sent. Afterwards its statement
+    continues to its end in the background. Otherwise it would block the loop, or leave its
+    connection in an unknown state.
     """
 
     def __init__(
@@ -34,31 +38,50 @@ class Pool:
         self._role = role
         self._idle: list[Session] = []
         self._open: set[Session] = set()
+        self._apart: set[Session] = set()
+        """Those of the statements aside. They do not count."""
+        self._opening: dict[_Turn, asyncio.Task[Session]] = {}
+        self._prompt: deque[_Turn] = deque()
+        self._patient: deque[_Turn] = deque()
+        """The calls without a session. Those that may wait for other transactions are patient."""
+        self._patients = 0
+        """How many patient calls have a session."""
+        self._refusal: errors.Unavailable | None = None
+        """Why no further connection could be opened a moment ago."""
         self._size = size
         self._idle_seconds = idle_seconds
         self._trimming: asyncio.TimerHandle | None = None
         self._process = own_tasks.generation()
-        self._turn = asyncio.Semaphore(size)
         self._running: set[asyncio.Task[Any]] = set()
-        self._closing = asyncio.Lock()
+        self._changed = asyncio.Event()
+        """Set when a call has ended."""
         self._ears: set[Ear] = set()
         self.statements = 0
         """The number of statements sent, for the tests of idle costs and for metrics."""
 
     async def fetch(
-        self, name: str, params: Params, timeout: float | None = None, aside: bool = False
+        self,
+        name: str,
+        params: Params,
+        timeout: float | None = None,
+        aside: bool = False,
+        waits: bool = False,
     ) -> list[Row]:
         """Run one statement and return its rows. ``timeout`` is in seconds, for the wait and the
         run together. ``aside``: use a new connection, so that no other call waits for this one, and
-        where the planner may choose any scan."""
+        where the planner may choose any scan. ``waits``: it may wait for other transactions."""
         self._check_process()
-        seconds = self._settings.call_timeout if timeout is None else timeout
+        left = self._settings.call_timeout if timeout is None else timeout
         if aside:
-            return await self._detached(self._fetch_aside(name, params, seconds))
-        if Link.plain or self._turn.locked() or not self._idle or not self._idle[-1].usable:
-            return await self._detached(self._fetch(name, params, seconds))
-        await self._turn.acquire()  # does not wait
-        return await self._fetch_on(self._idle.pop(), name, params, seconds)
+            return await self._fetch_aside(name, params, left)
+        if waits or not self._idle or not self._idle[-1].usable:
+            session, left = await self._session(left, waits)
+        else:
+            session = self._idle.pop()
+        self.statements += 1
+        if Link.plain:
+            return await self._detached(self._run(session, session.fetch(name, params, left)))
+        return await session.fetch_fast(name, params, left, lambda: self._give_back(session))
 
     def now(self) -> float:
         """Return the time of the loop's clock, in seconds."""
@@ -72,14 +95,22 @@ class Pool:
         """Run a COPY of at most ``most`` rows and ``most_bytes``. Its time limit grows with the
         rows and bytes that were sent."""
         self._check_process()
-        await self._detached(self._copy(name, rows, most, most_bytes))
+        session, left = await self._session(self._settings.call_timeout)
+        self.statements += 1
+        await self._detached(self._run(session, session.copy(name, rows, left, most, most_bytes)))
 
     async def listen(self, ear: Ear) -> ServerFacts:
         """Make one of the connections listen to the schema's channel, and pass notifications to
         ``ear`` until ``deafen``. If the returned facts say ``pooled``, it does not listen."""
         self._check_process()
         self._ears.add(ear)
-        return await self._detached(self._listen())
+        session, left = await self._session(self._settings.call_timeout)
+        if session.facts.pooled:
+            self._give_back(session)
+        else:
+            self.statements += 1
+            await self._detached(self._run(session, session.listen(self._tell, left)))
+        return session.facts
 
     def deafen(self, ear: Ear) -> None:
         self._ears.discard(ear)
@@ -96,80 +127,155 @@ class Pool:
         self._start(_answered(work, answer))
         return await answer
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = own_tasks.start(work)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(self._ended)
+        return task
 
-    async def _fetch(self, name: str, params: Params, seconds: float) -> list[Row]:
-        """Wait for a session, and run one statement on it."""
-        session, left = await self._session(seconds)
-        return await self._fetch_on(session, name, params, left)
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        self._changed.set()
 
-    async def _fetch_on(
-        self, session: Session, name: str, params: Params, left: float
-    ) -> list[Row]:
-        """Run one statement on the session, and give the session back."""
-        self.statements += 1
-        if not Link.plain:
-            return await session.fetch_fast(name, params, left, lambda: self._give_back(session))
+    async def _run(self, session: Session, work: Coroutine[Any, Any, T]) -> T:
+        """Use the session, and give it back."""
         try:
-            return await session.fetch(name, params, left)
+            return await work
         finally:
             self._give_back(session)
 
     async def _fetch_aside(self, name: str, params: Params, seconds: float) -> list[Row]:
         give_up_at = self.now() + seconds
         session = await Session.open(self._settings, f"{self._role} aside", seconds)
-        self._open.add(session)
-        try:
-            self.statements += 1
-            return await session.fetch(name, params, give_up_at - self.now())
-        finally:
-            await self._drop(session)
+        self._apart.add(session)
 
-    async def _copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
-        session, left = await self._session(self._settings.call_timeout)
-        try:
-            self.statements += 1
-            await session.copy(name, rows, left, most, most_bytes)
-        finally:
-            self._give_back(session)
+        async def fetch() -> list[Row]:
+            try:
+                return await session.fetch(name, params, give_up_at - self.now())
+            finally:
+                self._apart.discard(session)
+                await session.close()
 
-    async def _listen(self) -> ServerFacts:
-        session, left = await self._session(self._settings.call_timeout)
-        try:
-            if not session.facts.pooled:
-                self.statements += 1
-                await session.listen(self._tell, left)
-            return session.facts
-        finally:
-            self._give_back(session)
+        self.statements += 1
+        return await self._detached(fetch())
 
     def _tell(self, text: str | None) -> None:
         for ear in list(self._ears):
             ear(text)
 
-    async def _session(self, seconds: float) -> tuple[Session, float]:
+    # -- who has a session ------------------------------------------------------------------------
+    async def _session(self, seconds: float, waits: bool = False) -> tuple[Session, float]:
         """Wait for a session, at most ``seconds``. Return it and how many of them are left. Give it
         back with ``_give_back``."""
-        give_up_at = self.now() + seconds
-        if self._turn.locked():
-            await self._wait_turn(give_up_at, seconds)
-        else:
-            await self._turn.acquire()  # does not wait
+        loop = asyncio.get_running_loop()
+        turn = _Turn(loop.create_future(), seconds, waits)
+        (self._patient if waits else self._prompt).append(turn)
+        self._serve()
+        timer = None if turn.session.done() else loop.call_at(turn.give_up_at, self._late, turn)
         try:
-            return await self._take(give_up_at - self.now()), give_up_at - self.now()
-        except BaseException:
-            self._turn.release()
+            return await turn.session, turn.give_up_at - loop.time()
+        except asyncio.CancelledError:
+            if not turn.session.cancelled() and turn.session.exception() is None:
+                self._give_back(turn.session.result())  # it came in the same moment
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _serve(self) -> None:
+        """Give sessions to those that are next, and open more."""
+        while queue := self._next():
+            if self._idle:
+                session = self._idle.pop()
+                if session.usable:
+                    self._lend(session, queue.popleft())
+                else:
+                    self._drop(session)
+            elif self._count() < self._most():
+                turn = queue.popleft()
+                self._patients += turn.waits
+                opening = self._opening[turn] = own_tasks.start(self._open_for(turn))
+                opening.add_done_callback(partial(self._opened, turn))
+            else:
+                return
+
+    def _next(self) -> deque[_Turn] | None:
+        """Return the queue whose first call gets a session next."""
+        for queue in (self._prompt, self._patient):
+            while queue and queue[0].session.done():  # cancelled, or too late
+                queue.popleft()
+        prompt, patient = self._prompt, self._patient
+        if patient and self._patients < max(1, self._most() - 1):
+            return prompt if prompt and prompt[0].came < patient[0].came else patient
+        return prompt or None
+
+    def _count(self) -> int:
+        return len(self._open) + len(self._opening)
+
+    def _most(self) -> int:
+        """Return how many sessions there can be now."""
+        return self._count() or self._size if self._refusal else self._size
+
+    def _lend(self, session: Session, turn: _Turn) -> None:
+        self._patients += turn.waits
+        session.waits = turn.waits
+        turn.session.set_result(session)
 
     def _give_back(self, session: Session) -> None:
+        self._patients -= session.waits
+        session.waits = False
         self._idle.append(session)  # the next caller checks whether it is usable
-        self._turn.release()
         if self._idle_seconds is not None:
             session.idle_since = self.now()
             self._trim_in(self._idle_seconds)
+        self._serve()
+        self._changed.set()
+
+    def _late(self, turn: _Turn) -> None:
+        turn.late = True
+        if turn in self._opening:  # that has its own time limit
+            return
+        told = self._refusal or errors.Unavailable(
+            f"no connection was free within {turn.seconds:.3g} s",
+            do="Make fewer calls at once"
+            + (", or raise user_connections" if self._role == "user" else ""),
+        )
+        error = errors.Unavailable(told.what, got=told.got, do=told.do)  # each call raises its own
+        settle(turn.session, None, error)
+
+    async def _open_for(self, turn: _Turn) -> Session:
+        session = await Session.open(self._settings, self._role, turn.give_up_at - self.now())
+        try:
+            check_schema(session.facts)
+        except errors.ServerError:
+            await session.close()
+            raise
+        return session
+
+    def _opened(self, turn: _Turn, opening: asyncio.Task[Session]) -> None:
+        del self._opening[turn]
+        self._patients -= turn.waits
+        if opening.cancelled():
+            turn.session.cancel()
+        elif (error := opening.exception()) is None:
+            self._open.add(opening.result())
+            if not turn.session.done():
+                self._lend(opening.result(), turn)
+            else:  # cancelled: it serves the next call
+                self._give_back(opening.result())
+        elif isinstance(error, errors.Unavailable) and not turn.late and self._count():
+            # the server may permit no more: wait for the others
+            self._refusal = error
+            (self._patient if turn.waits else self._prompt).appendleft(turn)
+            asyncio.get_running_loop().call_later(Tuning.refused_seconds, self._try_more)
+        else:
+            settle(turn.session, None, error)
+        self._serve()
+        self._changed.set()
+
+    def _try_more(self) -> None:
+        self._refusal = None
+        self._serve()
 
     def _trim_in(self, seconds: float) -> None:
         if self._trimming is None:
@@ -182,79 +288,53 @@ class Pool:
         assert self._idle_seconds is not None
         old = self.now() - self._idle_seconds
         while self._idle and self._idle[0].idle_since <= old:
-            self._start(self._drop(self._idle.pop(0)))
+            self._drop(self._idle.pop(0))
         if self._idle:
             self._trim_in(self._idle[0].idle_since - old)
 
-    async def _wait_turn(self, give_up_at: float, seconds: float) -> None:
-        try:
-            async with asyncio.timeout_at(give_up_at):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise errors.Unavailable(
-                f"no connection was free within {seconds:.3g} s",
-                do="Make fewer calls at once"
-                + (", or raise user_connections" if self._role == "user" else ""),
-            ) from None
-
-    async def _take(self, seconds: float) -> Session:
-        while self._idle:
-            session = self._idle.pop()
-            if session.usable:
-                return session
-            await self._drop(session)
-        session = await Session.open(self._settings, self._role, seconds)
-        try:
-            check_schema(session.facts)
-        except errors.ServerError:
-            await session.close()
-            raise
-        self._open.add(session)
-        return session
-
-    async def _drop(self, session: Session) -> None:
+    def _drop(self, session: Session) -> None:
         self._open.discard(session)
-        await session.close()
+        self._start(session.close())
 
     def shut(self) -> None:
         """Shut down the socket of every connection. Current callers get Unavailable."""
-        for session in self._open:
+        for session in self._open | self._apart:
             session.shut()
 
     async def close(self) -> None:
         """Wait for current calls, then close all connections."""
-        async with self._closing:
-            while not await self._closed():
-                pass
+        for turn, opening in self._opening.items():
+            if turn.session.done():
+                opening.cancel()
+        while self._running or self._opening or len(self._idle) < len(self._open):
+            self._changed.clear()
+            await self._changed.wait()
+        if self._trimming:
+            self._trimming.cancel()
+            self._trimming = None
+        closing, self._idle = self._idle, []
+        self._open.clear()
+        for session in closing:
+            await session.close()
 
     def abandon(self) -> None:
         """Close all connections of an event loop that is closed. No statement can be running."""
-        for session in self._open:
+        for session in self._open | self._apart:
             session.connection.pgconn.finish()
         self._open.clear()
         self._idle.clear()
 
-    async def _closed(self) -> bool:
-        """Close all connections. Return False if there was a new call meanwhile."""
-        while self._running:
-            await asyncio.wait(self._running)  # gather() of finished tasks would never yield
-        taken = 0
-        try:
-            while taken < self._size:
-                await self._turn.acquire()
-                taken += 1
-            if self._running:
-                return False
-            for session in list(self._open):
-                await self._drop(session)
-            self._idle.clear()
-            if self._trimming:
-                self._trimming.cancel()
-                self._trimming = None
-            return True
-        finally:
-            for _ in range(taken):
-                self._turn.release()
+
+class _Turn:
+    """A call that waits for a session."""
+
+    def __init__(self, session: asyncio.Future[Session], seconds: float, waits: bool) -> None:
+        self.session = session
+        self.seconds = seconds
+        self.came = session.get_loop().time()
+        self.give_up_at = self.came + seconds
+        self.waits = waits
+        self.late = False
 
 
 async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:

@@ -80,6 +80,8 @@ class Session:
         self._timer = Timer(connection)
         self.idle_since = 0.0
         """By the loop's clock. Set by the pool."""
+        self.waits = False
+        """The pool has lent it to a call that may wait for other transactions."""
 
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:

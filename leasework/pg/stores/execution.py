@@ -32,9 +32,8 @@ class PgOperations(Operations):
     ) -> list[Row]:
         sent = _sent(params, operation.documents)
         try:
-            if has_words(sent):
-                return await fetch_told(self._pool, operation.sql, sent, timeout)
-            return await self._pool.fetch(operation.sql, sent, timeout, operation.aside)
+            fetch = partial(fetch_told, self._pool) if has_words(sent) else self._pool.fetch
+            return await fetch(operation.sql, sent, timeout, operation.aside, operation.waits)
         except Conflict:  # so that the next try does not wait for a frozen process
             with suppress(LeaseworkError):
                 old = {"seconds": self._pool.call_timeout, "now": None}

@@ -32,7 +32,7 @@ class PgStore(PgOperations, PgJobs, Store):
     async def note_lock(self, kind: str, key: int, name: str, now: Now) -> str:
         params = {"kind": kind, "key": key, "name": name, "now": now}
         for _ in range(_LOOKS):
-            rows = await self._pool.fetch("lock/note", params)
+            rows = await self._pool.fetch("lock/note", params, waits=True)
             if rows:
                 noted: str = rows[0][0]
                 return noted

@@ -75,7 +75,9 @@ class PgJobs(JobStore, OperatorStore):
             requests = [{**request, "retried": True} for request in requests]
         text = json.dumps(requests)
         params = {"jobs": text, "now": now}
-        rows = await self._pool.fetch("job/enqueue", params, self._pool.seconds_for(len(text)))
+        seconds = self._pool.seconds_for(len(text))
+        waits = any(job.options.unique for _, job in jobs)
+        rows = await self._pool.fetch("job/enqueue", params, seconds, waits=waits)
         return [(job_id, created) for job_id, created in rows]
 
     async def _enqueue_plain(self, job_id: UUID, job: JobRequest[Any], now: Now) -> bool:
