@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, Unpack, cast
@@ -75,9 +75,11 @@ class Stores:
         limited = replace(settings, call_timeout=limit)
         self.people = PgStore(limited, "people", 2, ON_DEMAND_SECONDS)
         self.reports = PgReports(self.people.pool, settings.call_timeout)
+        self.ends: AsyncGenerator[None, None] | None = None
+        """The loop closes it when it ends."""
 
     def abandon(self) -> None:
-        """Close the connections of an event loop that is already closed."""
+        """Close the connections at the end of their event loop, or after it."""
         for store in self.work, self.claims, self.users, self.people:
             store.abandon()
 
@@ -342,6 +344,8 @@ class Home:
         stores = self._stores.pop(asyncio.get_running_loop(), None)
         if stores:
             await stores.close()
+            if stores.ends:
+                await stores.ends.aclose()
 
     def loops(self) -> list[asyncio.AbstractEventLoop]:
         """Return the event loops in which the app has connections open."""
@@ -356,10 +360,26 @@ class Home:
             settings = await self.located()
             self._abandon_closed_loops()
             stores = self._stores.setdefault(loop, Stores(settings))
+            if stores.ends is None:
+                stores.ends = self._until_it_ends(loop, stores)
+                await anext(stores.ends)
         return stores
 
+    async def _until_it_ends(
+        self, loop: asyncio.AbstractEventLoop, stores: Stores
+    ) -> AsyncGenerator[None, None]:
+        """Close the connections when the loop ends: ``asyncio.run`` and others first close the
+        loop's async generators."""
+        try:
+            yield
+        finally:
+            self._forget_after_fork()
+            if self._stores.get(loop) is stores:
+                del self._stores[loop]
+                stores.abandon()
+
     def _abandon_closed_loops(self) -> None:
-        """Drop the stores of closed loops, such as those of earlier ``asyncio.run()`` calls. Other
+        """Drop the stores of loops that were closed by hand, without ``shutdown_asyncgens``. Other
         threads may do this at the same time."""
         closed = [loop for ref in self._stores.keyrefs() if (loop := ref()) and loop.is_closed()]
         for loop in closed:

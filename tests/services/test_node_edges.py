@@ -212,8 +212,7 @@ async def test_what_was_claimed_ahead_goes_back_when_no_job_ends(
     await other.close()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # what asyncio.run() leaves is the point
-def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
+def test_the_connections_of_loops_that_have_ended_are_closed(dsn: str):
     app = asyncio.run(make_app(dsn))
 
     @app.task(name="t")
@@ -229,17 +228,21 @@ def test_the_connections_of_loops_that_are_closed_are_closed(dsn: str):
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(one_after_the_other) for _ in range(4)]:
             done.result()
-    asyncio.run(enqueue())
     mine = (
         "select count(*) from pg_stat_activity where application_name like 'leasework%' "
         "and datname = current_database()"
     )
 
-    def few() -> bool:
-        [(count,)] = asyncio.run(rows(dsn, mine))
-        return bool(count <= 3)
+    def none_is_open() -> bool:
+        return asyncio.run(rows(dsn, mine)) == [(0,)]
 
-    until(few, 30, "all but a connection or two to be closed, for each loop that ever was")
+    until(none_is_open, 30, "the connections of all loops to be closed")
+    by_hand = asyncio.new_event_loop()
+    by_hand.run_until_complete(enqueue())
+    by_hand.close()
+    assert not none_is_open()
+    asyncio.run(enqueue())
+    until(none_is_open, 30, "those of the loop that was closed by hand to be closed as well")
 
 
 async def test_a_job_that_has_its_slot_is_not_sent_back_for_want_of_room(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -318,8 +319,10 @@ class Pool:
             await session.close()
 
     def abandon(self) -> None:
-        """Close all connections of an event loop that is closed. No statement can be running."""
+        """Close all connections at the end of their event loop, or after it."""
         for session in self._open | self._apart:
+            with suppress(RuntimeError):  # the loop is closed
+                session.shut()
             session.connection.pgconn.finish()
         self._open.clear()
         self._idle.clear()

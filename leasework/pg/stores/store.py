@@ -47,7 +47,7 @@ class PgStore(PgOperations, PgJobs, Store):
         self._pool.shut()
 
     def abandon(self) -> None:
-        """Close the connections of an event loop that is itself closed."""
+        """Close the connections at the end of their event loop, or after it."""
         self._pool.abandon()
 
     async def close(self) -> None:
