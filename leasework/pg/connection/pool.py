@@ -41,9 +41,9 @@ class Pool:
         self._open: set[Session] = set()
         self._apart: set[Session] = set()
         """Those of the statements aside. They do not count."""
-        self._opening: dict[_Turn, asyncio.Task[Session]] = {}
-        self._prompt: deque[_Turn] = deque()
-        self._patient: deque[_Turn] = deque()
+        self._opening: dict[_Waiting, asyncio.Task[Session]] = {}
+        self._prompt: deque[_Waiting] = deque()
+        self._patient: deque[_Waiting] = deque()
         """The calls without a session. Those that may wait for other transactions are patient."""
         self._patients = 0
         """How many patient calls have a session."""
@@ -169,7 +169,7 @@ class Pool:
         """Wait for a session, at most ``seconds``. Return it and how many of them are left. Give it
         back with ``_give_back``."""
         loop = asyncio.get_running_loop()
-        turn = _Turn(loop.create_future(), seconds, waits)
+        turn = _Waiting(loop.create_future(), seconds, waits)
         (self._patient if waits else self._prompt).append(turn)
         self._serve()
         timer = None if turn.session.done() else loop.call_at(turn.give_up_at, self._late, turn)
@@ -200,7 +200,7 @@ class Pool:
             else:
                 return
 
-    def _next(self) -> deque[_Turn] | None:
+    def _next(self) -> deque[_Waiting] | None:
         """Return the queue whose first call gets a session next."""
         for queue in (self._prompt, self._patient):
             while queue and queue[0].session.done():  # cancelled, or too late
@@ -217,7 +217,7 @@ class Pool:
         """Return how many sessions there can be now."""
         return self._count() or self._size if self._refusal else self._size
 
-    def _lend(self, session: Session, turn: _Turn) -> None:
+    def _lend(self, session: Session, turn: _Waiting) -> None:
         self._patients += turn.waits
         session.waits = turn.waits
         turn.session.set_result(session)
@@ -232,7 +232,7 @@ class Pool:
         self._serve()
         self._changed.set()
 
-    def _late(self, turn: _Turn) -> None:
+    def _late(self, turn: _Waiting) -> None:
         turn.late = True
         if turn in self._opening:  # that has its own time limit
             return
@@ -244,7 +244,7 @@ class Pool:
         error = errors.Unavailable(told.what, got=told.got, do=told.do)  # each call raises its own
         settle(turn.session, None, error)
 
-    async def _open_for(self, turn: _Turn) -> Session:
+    async def _open_for(self, turn: _Waiting) -> Session:
         session = await Session.open(self._settings, self._role, turn.give_up_at - self.now())
         try:
             check_schema(session.facts)
@@ -253,7 +253,7 @@ class Pool:
             raise
         return session
 
-    def _opened(self, turn: _Turn, opening: asyncio.Task[Session]) -> None:
+    def _opened(self, turn: _Waiting, opening: asyncio.Task[Session]) -> None:
         del self._opening[turn]
         self._patients -= turn.waits
         if opening.cancelled():
@@ -328,7 +328,7 @@ class Pool:
         self._idle.clear()
 
 
-class _Turn:
+class _Waiting:
     """A call that waits for a session."""
 
     def __init__(self, session: asyncio.Future[Session], seconds: float, waits: bool) -> None:
