@@ -301,9 +301,10 @@ class Settings:
     retention: Retention = field(default_factory=Retention)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", self.schema):
+        if not re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,39}", self.schema):
             raise ConfigError(
-                "schema must be a plain lower-case SQL name of at most 40 letters", got=self.schema
+                "schema must be a plain lower-case SQL name of at most 40 letters, not pg_…",
+                got=self.schema,
             )
         for label in ("name", "release"):
             check_text(label, getattr(self, label), Limits.text_chars, empty=label == "release")

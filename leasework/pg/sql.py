@@ -23,11 +23,16 @@ _COLUMNS = {
 }
 
 
+def in_sql(schema: str) -> str:
+    """The schema's name in SQL. Any other one than ours may be a word of the language: user."""
+    return schema if schema == "leasework" else f'"{schema}"'
+
+
 def for_schema(text: str, schema: str) -> str:
     """Statements are written for the schema ``leasework``; the channel has its name too."""
     if schema == "leasework":
         return text
-    return _CHANNEL.sub(f"'{schema}'", _SCHEMA.sub(f"{schema}.", text))
+    return _CHANNEL.sub(f"'{schema}'", _SCHEMA.sub(f"{in_sql(schema)}.", text))
 
 
 @lru_cache

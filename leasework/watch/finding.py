@@ -32,5 +32,5 @@ class Finding:
 
 
 def quoted(name: str) -> str:
-    """A name quoted for SQL where necessary."""
-    return name if name.isidentifier() and name.islower() else '"' + name.replace('"', '""') + '"'
+    """A name quoted for SQL. Any plain name may be a word of the language: user."""
+    return '"' + name.replace('"', '""') + '"'

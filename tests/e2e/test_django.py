@@ -157,7 +157,7 @@ def test_a_database_outside_django_is_named_by_its_dsn(
     env = {
         "SHOP_ENGINE": "django.db.backends.sqlite3",
         "PGDATABASE": ":memory:",
-        "SHOP_LEASEWORK": json.dumps({"DSN": direct_dsn, "SCHEMA": "night"}),
+        "SHOP_LEASEWORK": json.dumps({"DSN": direct_dsn, "SCHEMA": "user"}),
     }
     assert "Applied" in succeeded(django("leasework", "schema", "apply", **env))
     code = (
@@ -165,7 +165,7 @@ def test_a_database_outside_django_is_named_by_its_dsn(
         "print(app.sync.enqueue(add_user.job(name='ada')).created)"
     )
     assert "True" in succeeded(django("shell", "-c", code, **env))
-    assert sql("select count(*) from night.jobs") == [(1,)]
+    assert sql("select count(*) from \"user\".jobs") == [(1,)]
 
 
 # -- examples/django_gunicorn --------------------------------------------------------------------

@@ -181,7 +181,7 @@ async def test_another_session_in_the_place_of_ours_is_seen_by_its_pid_and_its_m
     lock = open_app(migrated).advisory_lock(NAME, scope="session")
     assert await lock.acquire()
     connection = lock._session._session.connection
-    await connection.execute("select set_config('leasework.nonce', 'of another', false)")
+    await connection.execute("select set_config('leasework_lock.nonce', 'of another', false)")
     await lost(lock)
     with pytest.raises(LostLock):
         await lock.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,10 @@ from psycopg.conninfo import make_conninfo
 from leasework import App, Deadline
 from leasework.cli.root import root
 from leasework.config import Settings
+from leasework.env import Env
 from leasework.errors import PermissionDenied, Unavailable
 from leasework.pg.schema import migrate, roles
+from leasework.pg.schema.examination import examine
 from leasework.web import Login, dashboard
 from tests.support.wait import until_async
 
@@ -73,6 +76,32 @@ def test_it_may_be_run_again_and_gives_back_what_was_granted_beside_it(logins):
     logins.sql(logins.cli("", "schema", "sql", "--roles"))
     logins.refused("observer", "delete from leasework.job where false")
     logins.cli("", "schema", "verify")
+
+
+def test_several_may_run_it_at_once(logins):
+    script = logins.cli("", "schema", "sql", "--roles")
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(5):
+            list(threads.map(logins.sql, [script] * 4))
+
+
+async def test_the_schema_may_be_named_with_a_word_of_sql(direct_dsn: str) -> None:
+    made = Logins(direct_dsn)
+    await migrate.apply(Settings(dsn=direct_dsn, schema="user"))
+    try:
+        made.sql(roles.script("user"))
+        made.sql('create role "order" login in role user_worker')
+        settings = Settings(dsn=make_conninfo(direct_dsn, user="order"), schema="user")
+        app = App(settings.dsn, schema="user")
+        async with app.node():
+            pass
+        await app.close()
+        assert (await examine(settings, Env(), 0.1, "worker")).denied["worker"] == []
+        assert await migrate.verify(Settings(dsn=direct_dsn, schema="user")) == []
+    finally:
+        for role in ('"order"', *(f"user_{name}" for name in NAMES)):
+            made.sql(f"drop owned by {role} cascade")
+            made.sql(f"drop role {role}")
 
 
 async def test_who_owns_the_schema_needs_no_right_to_create_one(direct_dsn: str) -> None:

@@ -144,21 +144,23 @@ async def test_nothing_at_all_enqueues_nothing(sql: Sql) -> None:
         await sql("select * from leasework.enqueue(null)")
 
 
-async def test_another_name_for_the_schema(dsn: str, direct_dsn: str) -> None:
-    settings = Settings(dsn=direct_dsn, schema="night_work")
+async def test_another_name_for_the_schema_even_a_word_of_sql(dsn: str, direct_dsn: str) -> None:
+    settings = Settings(dsn=direct_dsn, schema="user")
     await migrate.apply(settings)
     assert await migrate.verify(settings) == []
-    app, wrong = App(dsn, schema="night_work"), App(dsn)
+    app, wrong = App(dsn, schema="user"), App(dsn)
 
     @app.every(seconds=3600, name="hourly")
     @app.task(name="send")
     async def send() -> int:
         return 1
 
-    async with app.node():
+    async with app.node(), app.advisory_lock("one"):
+        if dsn == direct_dsn:
+            await until_async(lambda: listens(direct_dsn))
         async with await psycopg.AsyncConnection.connect(direct_dsn) as user:
             job = await send.using(on=user).enqueue()
-            await user.execute("""select night_work.enqueue('{"task": "send"}')""")
+            await user.execute("""select "user".enqueue('{"task": "send"}')""")
         assert await job.wait(60) == 1
         await until_async(lambda: both_done(app))
         with pytest.raises(SchemaMissing):
@@ -168,15 +170,23 @@ async def test_another_name_for_the_schema(dsn: str, direct_dsn: str) -> None:
     with psycopg.connect(direct_dsn) as connection:
         rows = connection.execute("select nspname from pg_namespace where nspname ~ 'leasework'")
         assert rows.fetchall() == []
-        names = connection.execute("select holder is null, name from night_work.leaders").fetchall()
+        names = connection.execute('select holder is null, name from "user".leaders').fetchall()
         assert names == [(True, "default")]
+
+
+async def listens(dsn: str) -> bool:
+    async with await psycopg.AsyncConnection.connect(dsn) as connection:
+        cursor = await connection.execute("select info -> 'listening' from \"user\".node")
+        return await cursor.fetchall() == [(True,)]
 
 
 async def both_done(app: App) -> bool:
     return len(await app.jobs(state="completed")) == 2
 
 
-@pytest.mark.parametrize("name", ["", "Night", "a-b", "public; drop", "x" * 41, "1st", "ü"])
+@pytest.mark.parametrize(
+    "name", ["", "Night", "a-b", "public; drop", "pg_jobs", "x" * 41, "1st", "ü"]
+)
 def test_a_schema_has_a_plain_name(name: str) -> None:
     from leasework.errors import ConfigError
 

@@ -134,7 +134,7 @@ def test_a_missing_row_of_the_incarnation_is_told():
 def test_autovacuum_that_is_off_or_cannot_keep_up_is_told():
     assert "autovacuum" in worst(sound(settings={**GOOD, "autovacuum": "off"}))
     table = TableView("job", 1000, 900_000, 0, 0, None, 0, 0, 1)
-    assert "vacuum (verbose) leasework.job" in worst(sound(tables=[table]))["autovacuum"]
+    assert 'vacuum (verbose) "leasework".job' in worst(sound(tables=[table]))["autovacuum"]
 
 
 def test_a_pooler_and_a_role_whose_commits_are_weak_are_refused():

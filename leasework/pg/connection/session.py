@@ -25,7 +25,7 @@ from leasework.pg.connection.fast.exchange import Answer, Row
 from leasework.pg.connection.fast.link import Ear, Link, settle
 from leasework.pg.connection.faults import translate
 from leasework.pg.connection.timer import Timer
-from leasework.pg.sql import query, statement
+from leasework.pg.sql import in_sql, query, statement
 from leasework.tuning import Tuning
 
 # How soon TCP notices a dead peer. With psycopg's defaults, connections still hung after 15 s.
@@ -191,7 +191,7 @@ class Session:
         """Listen to the schema's channel from now on; see :meth:`Link.hear`."""
         self.connection.hear(ear)
         async with self.guarded(timeout):
-            await self.connection.execute(f"listen {self._settings.schema}".encode())
+            await self.connection.execute(f"listen {in_sql(self._settings.schema)}".encode())
 
     @asynccontextmanager
     async def guarded(self, timeout: float) -> AsyncIterator[Timer]:

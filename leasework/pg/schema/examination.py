@@ -27,7 +27,7 @@ from leasework.pg.connection.pool import Pool
 from leasework.pg.connection.session import connect_options
 from leasework.pg.schema import migrate
 from leasework.pg.schema.roles import ADMIN, ROLES, rights
-from leasework.pg.sql import statement
+from leasework.pg.sql import in_sql, statement
 from leasework.pg.stores.reports import PgReports
 from leasework.ports.doctor import NEVER, SESSION, TRANSACTION, Clocks, Examination, Gaps, Tokens
 from leasework.tuning import Tuning
@@ -180,7 +180,7 @@ class _Examiner:
         return found.schema_number is not None
 
     async def _numbers(self) -> None:
-        text = f"select max(number), max(min_known) from {self._settings.schema}.migration"
+        text = f"select max(number), max(min_known) from {in_sql(self._settings.schema)}.migration"
         row = await (await self._one.execute(text.encode())).fetchone()
         if row and row[0] is not None:
             self._found.schema_number, self._found.schema_min_known = row

@@ -17,10 +17,10 @@ from msgspec import Struct
 from leasework import errors
 from leasework.config import Settings
 from leasework.pg.connection.session import Session
-from leasework.pg.sql import for_schema
+from leasework.pg.sql import for_schema, in_sql
 from leasework.tuning import Tuning
 
-_LOCK_KEY = 0x6C65617365776F72
+LOCK_KEY = 0x6C65617365776F72
 """'leasewor' in ASCII. Two schemas wait for each other, which does no harm."""
 # to_regclass would not do: it locks no relation, so a session that has waited for another's commit
 # may still have cached that there is no such table.
@@ -68,7 +68,7 @@ def _create(schema: str) -> str:
     """Create the schema if it is missing. ``if not exists`` needs the privilege in any case."""
     return (
         f"do $$ begin if to_regnamespace('{schema}') is null then\n"
-        f"    create schema {schema};\nend if; end $$;"
+        f"    create schema {in_sql(schema)};\nend if; end $$;"
     )
 
 
@@ -94,11 +94,11 @@ def _split(text: str) -> list[str]:
 
 def apply_on(cursor: Any, schema: str) -> None:
     """Apply missing migrations in the open transaction of a user's sync cursor (Django)."""
-    cursor.execute(f"select pg_advisory_xact_lock({_LOCK_KEY})")
+    cursor.execute(f"select pg_advisory_xact_lock({LOCK_KEY})")
     cursor.execute(_HAS_TABLE, (schema,))
     after = 0
     if cursor.fetchone():
-        cursor.execute(f"select max(number) from {schema}.migration")
+        cursor.execute(f"select max(number) from {in_sql(schema)}.migration")
         after = cursor.fetchone()[0]
     if after < SCHEMA_NUMBER:  # creating needs a privilege that checking does not
         for one in statements(schema, after):
@@ -121,7 +121,7 @@ async def lift_tokens(settings: Settings) -> int:
     async with _session(settings) as session, session.connection.transaction():
         await session.connection.execute("set local statement_timeout = 0")
         cursor = await session.connection.execute(
-            f"select {settings.schema}.lift_tokens()".encode()
+            f"select {in_sql(settings.schema)}.lift_tokens()".encode()
         )
         row = await cursor.fetchone()
         assert row is not None
@@ -130,7 +130,7 @@ async def lift_tokens(settings: Settings) -> int:
 
 def _record(schema: str, m: Migration) -> str:
     return (
-        f"insert into {schema}.migration (number, name, min_known) "
+        f"insert into {in_sql(schema)}.migration (number, name, min_known) "
         f"values ({m.number}, '{m.name}', {m.min_known});"
     )
 
@@ -147,10 +147,10 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
         # SET LOCAL, because the session's limits are for short statements
         await run("set local statement_timeout = 0; set local lock_timeout = 0")
         tell = tell or (lambda what: None)
-        cursor = await run(f"select pg_try_advisory_xact_lock({_LOCK_KEY})".encode())
+        cursor = await run(f"select pg_try_advisory_xact_lock({LOCK_KEY})".encode())
         if (await cursor.fetchone()) != (True,):
             tell("waiting for another process that applies the schema")
-            await run(f"select pg_advisory_xact_lock({_LOCK_KEY})")
+            await run(f"select pg_advisory_xact_lock({LOCK_KEY})")
         done = await _applied(session, schema)
         if not done:  # only now: creating needs a privilege that checking does not
             await run(_create(schema).encode())
@@ -184,7 +184,7 @@ async def _applied(session: Session, schema: str) -> dict[int, str]:
     if await cursor.fetchone() is None:
         return {}
     cursor = await session.connection.execute(
-        f"select number, name, min_known from {schema}.migration".encode()
+        f"select number, name, min_known from {in_sql(schema)}.migration".encode()
     )
     rows = await cursor.fetchall()
     check_known(max((min_known for _, _, min_known in rows), default=0))
@@ -225,29 +225,27 @@ async def verify(settings: Settings) -> list[str]:
         run = session.connection.execute
         try:
             await run("begin")
-            # definitions omit schemas that are on the search path
+            # definitions omit schemas that are on the search path, and otherwise quote only some
             await run(
                 "set local statement_timeout = 0; set local search_path = pg_catalog;"
-                "set local quote_all_identifiers = off"
+                "set local quote_all_identifiers = on"
             )
             await run(f"create schema {scratch}")
             for m in MIGRATIONS:
                 await run(for_schema(m.text, scratch).encode())
-            here = await _describe(session, settings.schema)
+            here = await _describe(session, settings.schema, settings.schema)
             # the scratch schema's name occurs nowhere else, so only this direction is safe
-            fresh = {
-                line.replace(f"{scratch}.", f"{settings.schema}.").replace(
-                    f"'{scratch}'", f"'{settings.schema}'"
-                )
-                for line in await _describe(session, scratch)
-            }
+            fresh = await _describe(session, scratch, settings.schema)
         finally:
             await run("rollback")
     missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
     return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
 
 
-async def _describe(session: Session, schema: str) -> set[str]:
+async def _describe(session: Session, schema: str, name: str) -> set[str]:
+    """Describe the objects of a schema as if it had that name. The quotes are left out."""
     text = files("leasework.pg").joinpath("sql", "migrations", "describe.sql").read_text("utf-8")
     cursor = await session.connection.execute(text, {"schema": schema})
-    return {str(row[0]) for row in await cursor.fetchall()}
+    lines = [str(row[0]) for row in await cursor.fetchall()]
+    lines = [line.replace(f'"{schema}".', f"{in_sql(name)}.") for line in lines]
+    return {line.replace(f"'{schema}'", f"'{name}'").replace('"', "") for line in lines}

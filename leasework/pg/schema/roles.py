@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
+from leasework.pg.schema.migrate import LOCK_KEY
+from leasework.pg.sql import in_sql
+
 ENQUEUE, WORKER, OBSERVER, ADMIN = "enqueue", "worker", "observer", "admin"
 ROLES = {
     ENQUEUE: "may enqueue jobs through leasework.enqueue, and nothing else",
@@ -99,26 +102,29 @@ def script(schema: str) -> str:
     Run it with psql as a role that may create roles. It can be run again with the same result."""
     names = {role: f"{schema}_{role}" for role in ROLES}
     givers = ", ".join(names[role] for role in (ENQUEUE, WORKER, OBSERVER))
+    quoted = in_sql(schema)
     lines = [
         "-- Roles to give to logins: grant " + names[WORKER] + " to your_login;",
         "-- You can run it again at any time. Run it after each `leasework schema apply`.",
         "begin;",
+        "-- One at a time, nor beside `leasework schema apply`: they change the same objects.",
+        f"do $$ begin perform pg_advisory_xact_lock({LOCK_KEY}); end $$;",
         "-- It locks each table whose owner changes. If a lock is not free, run it again.",
         "set local lock_timeout = '2s';",
         *[_role(names[role], about) for role, about in ROLES.items()],
         _join(names[ADMIN]),
         _own(schema, names[ADMIN]),
-        f"revoke all on schema {schema} from public, {givers};",
-        f"revoke all on all tables in schema {schema} from public, {givers};",
-        f"revoke all on all sequences in schema {schema} from public, {givers};",
+        f"revoke all on schema {quoted} from public, {givers};",
+        f"revoke all on all tables in schema {quoted} from public, {givers};",
+        f"revoke all on all sequences in schema {quoted} from public, {givers};",
         *[
-            f"revoke execute on function {schema}.{_SIGNATURES[name]} from public, {givers};"
+            f"revoke execute on function {quoted}.{_SIGNATURES[name]} from public, {givers};"
             for name in _SIGNATURES
         ],
-        f"grant usage on schema {schema} to {givers};",
+        f"grant usage on schema {quoted} to {givers};",
     ]
     for role in (ENQUEUE, WORKER, OBSERVER):
-        lines += _grants(schema, role, names[role])
+        lines += _grants(quoted, role, names[role])
     lines += [_statistics(names[OBSERVER]), _statistics(names[ADMIN]), "commit;", ""]
     return "\n".join(lines)
 
@@ -161,7 +167,7 @@ def _join(admin: str) -> str:
 def _own(schema: str, admin: str) -> str:
     """Change the owner of the schema and everything in it. Columns' sequences follow the tables."""
     return f"""\
-alter schema {schema} owner to {admin};
+alter schema {in_sql(schema)} owner to {admin};
 do $$ declare r record; begin
     for r in select c.oid::regclass as thing,
                     case c.relkind when 'S' then 'sequence' when 'v' then 'view'

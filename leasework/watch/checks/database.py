@@ -373,7 +373,7 @@ def _autovacuum(found: Examination) -> Iterator[str | Said]:
         yield Said(
             f"Table {row.name} has {row.dead:,} dead rows beside {row.live:,} live ones: "
             "autovacuum does not keep up, or is held back by an open transaction",
-            {"table": f"{found.own.schema}.{row.name}"},
+            {"table": f"{quoted(found.own.schema)}.{row.name}"},
         )
     if found.tables and not late:
         yield fine("autovacuum is on and keeps up")

@@ -2,7 +2,7 @@
 -- decides about the lock.
 -- locks: none
 -- index: none
-select pg_backend_pid() = %(pid)s and current_setting('leasework.nonce', true) = %(nonce)s
+select pg_backend_pid() = %(pid)s and current_setting('leasework_lock.nonce', true) = %(nonce)s
        and exists (
            select 1 from pg_locks
            where locktype = 'advisory' and pid = %(pid)s and granted

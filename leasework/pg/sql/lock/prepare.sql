@@ -3,7 +3,7 @@
 -- the next statement would not find it.
 -- locks: none
 -- index: none
-select pg_backend_pid(), set_config('leasework.nonce', %(nonce)s, %(local)s),
+select pg_backend_pid(), set_config('leasework_lock.nonce', %(nonce)s, %(local)s),
        set_config('statement_timeout', %(statement_ms)s, %(local)s),
        set_config('idle_in_transaction_session_timeout', '0', %(local)s),
        set_config('idle_session_timeout', '0', %(local)s),
