@@ -119,7 +119,7 @@ class ReadOnlyServer(ServerError):
 
 
 class SchemaMissing(ServerError):
-    """The schema does not exist."""
+    """The schema does not exist, or has tables but no record of migrations."""
 
 
 class SchemaTooOld(ServerError):

@@ -90,6 +90,8 @@ class Examination:
     """The values that a new session of this role gets. None: this version lacks the setting."""
     denied: dict[str, list[str]] = field(default_factory=dict)
     """Role of leasework -> the privileges of that role that this login lacks, in words."""
+    schema_missing: LeaseworkError | None = None
+    """Why there is no schema to examine."""
     schema_number: int | None = None
     schema_min_known: int = 0
     differences: list[str] = field(default_factory=list)

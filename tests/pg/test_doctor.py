@@ -89,7 +89,7 @@ def test_it_says_the_same_to_people_and_changes_nothing(migrated):
 
 def test_a_database_without_the_schema_is_told_to_apply_it(direct_dsn):
     found = wrong(examine(direct_dsn, exits=1))
-    assert found["schema"]["do"] == "leasework schema apply" and len(found) == 1
+    assert found["schema"]["do"] == "Run: leasework schema apply" and len(found) == 1
 
 
 def test_a_schema_that_was_changed_by_hand_is_told(migrated):

@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 from leasework import App
+from leasework.cli.root import root
 from leasework.config import Settings
 from leasework.errors import PermissionDenied, SchemaMissing, SchemaTooNew, SchemaTooOld
 from leasework.pg.schema import migrate
@@ -126,8 +128,46 @@ async def test_without_a_schema_it_says_how_to_make_one(dsn: str) -> None:
     await app.close()
 
 
+def says_it_is_a_copy(text: str) -> bool:
+    said = " ".join(text.split())
+    return "tables, but no record of leasework's migrations" in said and "--schema-only" in said
+
+
+async def test_a_copy_without_rows_is_not_sent_back_to_schema_apply(
+    app: App, sql: Sql, direct_dsn: str
+) -> None:
+    """As `pg_dump --schema-only` makes it."""
+    tables = await sql(
+        "select format('leasework.%I', relname) from pg_class "
+        "where relnamespace = 'leasework'::regnamespace and relkind in ('r', 'p')"
+    )
+    await sql(f"truncate {', '.join(table for (table,) in tables)}")
+    error = await refusal(app)
+    assert isinstance(error, SchemaMissing) and says_it_is_a_copy(str(error))
+    for act in (migrate.apply, migrate.applied, migrate.verify):
+        with pytest.raises(SchemaMissing) as raised:
+            await act(Settings(dsn=direct_dsn))
+        assert says_it_is_a_copy(str(raised.value))
+    with psycopg.connect(direct_dsn) as connection, pytest.raises(SchemaMissing) as raised:
+        migrate.apply_on(connection.cursor(), "leasework")
+    assert says_it_is_a_copy(str(raised.value))
+    for command in ("status", "doctor --seconds 0.2"):
+        environ = {"LEASEWORK_DSN": direct_dsn, "NO_COLOR": "1", "COLUMNS": "500"}
+        done = await asyncio.to_thread(CliRunner().invoke, root, command.split(), env=environ)
+        assert done.exit_code == 1 and says_it_is_a_copy(done.output), done.output
+    await sql("drop schema leasework cascade")
+    assert await migrate.apply(Settings(dsn=direct_dsn))
+
+
+async def test_tables_of_the_application_with_our_names_are_told(direct_dsn: str, sql: Sql) -> None:
+    await sql("create table public.job (id integer)")
+    with pytest.raises(SchemaMissing, match="If the tables are yours, give leasework another"):
+        await migrate.apply(Settings(dsn=direct_dsn, schema="public"))
+    assert await migrate.applied(Settings(dsn=direct_dsn, schema="public")) == {}
+
+
 async def test_a_schema_that_is_too_old_is_refused(app: App, sql: Sql) -> None:
-    await sql("update leasework.migration set number = 0")
+    await sql("update leasework.migration set number = -1")
     error = await refusal(app)
     assert isinstance(error, SchemaTooOld) and "leasework schema apply" in str(error)
     with pytest.raises(SchemaTooOld):

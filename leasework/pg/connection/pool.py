@@ -14,7 +14,7 @@ from leasework.config import Settings
 from leasework.pg.connection.fast.exchange import Row
 from leasework.pg.connection.fast.link import Ear, Link, settle
 from leasework.pg.connection.session import Params, ServerFacts, Session
-from leasework.pg.schema.migrate import SCHEMA_NUMBER, check_known
+from leasework.pg.schema.migrate import SCHEMA_NUMBER, check_known, missing
 from leasework.tuning import Tuning
 
 T = TypeVar("T")
@@ -361,10 +361,8 @@ def check_schema(facts: ServerFacts) -> None:
 def check_numbers(number: int | None, min_known: int) -> None:
     """Check the numbers of the schema's newest migration and of the oldest that a program must
     know. Errors: see :func:`check_schema`."""
-    if number is None:
-        raise errors.SchemaMissing(
-            "the database has no leasework schema", do="Run: leasework schema apply"
-        )
+    if not number:
+        raise missing(tables=number is not None)
     if number < SCHEMA_NUMBER:
         raise errors.SchemaTooOld(
             f"the schema has {number} migrations, this version needs {SCHEMA_NUMBER}",

@@ -65,7 +65,7 @@ class ServerFacts(Struct, frozen=True):
     """The connection is through a pooler: it has no session state and no LISTEN."""
     version: int
     schema_number: int | None
-    """The number of the newest migration. None: the schema does not exist."""
+    """The number of the newest migration. None: the schema does not exist. 0: it has none."""
     schema_min_known: int
     """The number of the oldest migration that a program must know to work with the schema."""
 

@@ -161,6 +161,7 @@ class _Examiner:
         found, schema = self._found, self._settings.schema
         rows = await self._ask("doctor/schema", {"schema": schema})
         if not rows or not rows[0][2]:
+            found.schema_missing = migrate.missing()
             return False
         owner, usable, _ = rows[0]
         found.server["schema_owner"] = owner
@@ -184,6 +185,8 @@ class _Examiner:
         row = await (await self._one.execute(text.encode())).fetchone()
         if row and row[0] is not None:
             self._found.schema_number, self._found.schema_min_known = row
+        else:
+            self._found.schema_missing = migrate.missing(tables=True)
 
     async def _drift(self) -> None:
         self._found.differences = await migrate.verify(self._settings)

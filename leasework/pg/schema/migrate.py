@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
+import psycopg
 from msgspec import Struct
 
 from leasework import errors
@@ -100,6 +101,8 @@ def apply_on(cursor: Any, schema: str) -> None:
     if cursor.fetchone():
         cursor.execute(f"select max(number) from {in_sql(schema)}.migration")
         after = cursor.fetchone()[0]
+        if after is None:
+            raise missing(tables=True)
     if after < SCHEMA_NUMBER:  # creating needs a privilege that checking does not
         for one in statements(schema, after):
             cursor.execute(one)
@@ -155,12 +158,15 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
         if not done:  # only now: creating needs a privilege that checking does not
             await run(_create(schema).encode())
         await _as_owner(session, schema)
-        missing = [m for m in MIGRATIONS if m.number not in done]
-        for m in missing:
+        lacking = [m for m in MIGRATIONS if m.number not in done]
+        for m in lacking:
             tell(f"applying {m.number:04}_{m.name}")
-            await run(for_schema(m.text, schema).encode())
+            try:
+                await run(for_schema(m.text, schema).encode())
+            except psycopg.errors.DuplicateTable as error:
+                raise missing(tables=True) from error
             await run(_record(schema, m).encode())
-        return missing
+        return lacking
 
 
 async def _as_owner(session: Session, schema: str) -> None:
@@ -178,8 +184,9 @@ async def _as_owner(session: Session, schema: str) -> None:
 
 
 async def _applied(session: Session, schema: str) -> dict[int, str]:
-    """The schema's migrations, number → name; empty if there is no schema. Raises SchemaTooNew if
-    it has a migration that this version cannot work with."""
+    """The schema's migrations, number → name; empty if there is no schema. Raises SchemaMissing if
+    it has tables but no record of migrations, and SchemaTooNew if it has a migration that this
+    version cannot work with."""
     cursor = await session.connection.execute(_HAS_TABLE, (schema,))
     if await cursor.fetchone() is None:
         return {}
@@ -187,8 +194,24 @@ async def _applied(session: Session, schema: str) -> dict[int, str]:
         f"select number, name, min_known from {in_sql(schema)}.migration".encode()
     )
     rows = await cursor.fetchall()
-    check_known(max((min_known for _, _, min_known in rows), default=0))
+    if not rows:
+        raise missing(tables=True)
+    check_known(max(min_known for _, _, min_known in rows))
     return {number: name for number, name, _ in rows}
+
+
+def missing(*, tables: bool = False) -> errors.SchemaMissing:
+    """Return the error for a database without the schema, or with its ``tables`` alone."""
+    if not tables:
+        return errors.SchemaMissing(
+            "the database has no leasework schema", do="Run: leasework schema apply"
+        )
+    return errors.SchemaMissing(
+        "the schema has tables, but no record of leasework's migrations",
+        do="If it is a copy without its rows (pg_dump --schema-only), drop it: drop schema … "
+        "cascade. Then run: leasework schema apply. If the tables are yours, give leasework "
+        "another schema: LEASEWORK_SCHEMA",
+    )
 
 
 def check_known(min_known: int) -> None:
@@ -216,9 +239,7 @@ async def verify(settings: Settings) -> list[str]:
     async with _session(settings) as session:
         have = await _applied(session, settings.schema)
         if not have:
-            raise errors.SchemaMissing(
-                "the database has no leasework schema", do="Run: leasework schema apply"
-            )
+            raise missing()
         unapplied = [
             f"migration {m.number:04}_{m.name}" for m in MIGRATIONS if m.number not in have
         ]
@@ -238,8 +259,8 @@ async def verify(settings: Settings) -> list[str]:
             fresh = await _describe(session, scratch, settings.schema)
         finally:
             await run("rollback")
-    missing = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
-    return missing + [f"unexpected: {line}" for line in sorted(here - fresh)]
+    lacking = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
+    return lacking + [f"unexpected: {line}" for line in sorted(here - fresh)]
 
 
 async def _describe(session: Session, schema: str, name: str) -> set[str]:

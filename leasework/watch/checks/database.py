@@ -84,8 +84,8 @@ def _privileges(found: Examination) -> Iterator[str | Said]:
     "leasework schema apply for missing migrations",
 )
 def _schema(found: Examination) -> Iterator[str | Said]:
-    if found.schema_number is None and "schema" not in found.skipped:
-        yield Said("The database has no leasework schema", do="leasework schema apply")
+    if error := found.schema_missing:
+        yield Said(error.what[0].upper() + error.what[1:], do=error.do)
     elif "drift" in found.skipped:
         yield Said(
             f"The schema was not compared with a fresh one: {found.skipped['drift']}",

@@ -172,7 +172,7 @@ def _error(kind: str, error: type[errors.LeaseworkError], meaning: str, hint: st
 _error(
     "schema_missing",
     errors.SchemaMissing,
-    "The database has no leasework schema.",
+    "The database has no leasework schema, or its tables without a record of migrations.",
     "Run: leasework schema apply",
 )
 _error(
