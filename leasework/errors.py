@@ -118,6 +118,13 @@ class ReadOnlyServer(ServerError):
     """The server is a replica or is set to read-only. A node there never leads or runs jobs."""
 
 
+READ_ONLY = "the server is no replica, but default_transaction_read_only is on"
+WRITE_AGAIN = (
+    "Reset default_transaction_read_only of the login, the database or the server. A managed "
+    "service sets it when the disk is full"
+)
+
+
 class SchemaMissing(ServerError):
     """The schema does not exist, or has tables but no record of migrations."""
 

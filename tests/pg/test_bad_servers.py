@@ -159,7 +159,7 @@ async def test_a_read_only_server_is_refused_and_nothing_is_lost(
         owner.execute(
             composed.SQL("alter database {} set default_transaction_read_only = on").format(name)
         )
-    await refuses(migrated, ReadOnlyServer, "target_session_attrs=read-write")
+    await refuses(migrated, ReadOnlyServer, "no replica.*Reset default_transaction_read_only")
     with pytest.raises(ReadOnlyServer):
         await migrate.apply(Settings(dsn=migrated))
     with psycopg.connect(migrated) as user, pytest.raises(ReadOnlyServer):

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from leasework import App
@@ -135,7 +136,17 @@ def test_a_login_without_privileges_is_told_which_role_it_needs(migrated):
         assert "insert on node" in found["privileges"]["sentence"]
         told = examine(dsn, "--role", "observer", exits=0)
         assert check(told, "privileges")["level"] == "ok"
-        assert check(told, "schema")["level"] == "note"  # it may not make one to compare with
+        assert check(told, "schema")["level"] == "ok"
+
+
+def test_a_primary_whose_sessions_are_read_only_is_no_replica(migrated):
+    with psycopg.connect(migrated, autocommit=True) as admin:
+        name = sql.Identifier(admin.info.dbname)
+        change = sql.SQL("alter database {} set default_transaction_read_only = on").format(name)
+        admin.execute(change)
+    found = wrong(examine(migrated, exits=1))
+    assert "no replica" in found["server"]["sentence"]
+    assert "Reset default_transaction_read_only" in found["server"]["do"]
 
 
 def test_commits_that_are_not_durable_are_told_and_the_fix_mends_it(migrated):

@@ -43,8 +43,12 @@ async def test_a_role_that_may_create_nothing_finds_it_applied(
     await sql(f"create role {role} login")
     try:
         limited = Settings(dsn=f"{direct_dsn} user={role}")
-        with pytest.raises(PermissionDenied):
+        with pytest.raises(PermissionDenied, match="use the login that owns the schema"):
             await migrate.apply(limited)
+        await sql("alter schema leasework rename to aside")
+        with pytest.raises(PermissionDenied, match=r"grant create on database . to the login"):
+            await migrate.apply(limited)
+        await sql("alter schema aside rename to leasework")
         await sql(f"grant usage on schema leasework to {role}")
         await sql(f"grant select on leasework.migration to {role}")
         assert await migrate.apply(limited) == []

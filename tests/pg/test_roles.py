@@ -13,7 +13,7 @@ import httpx
 import psycopg
 import pytest
 from click.testing import CliRunner
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasework import App, Deadline
 from leasework.cli.root import root
@@ -104,12 +104,20 @@ async def test_the_schema_may_be_named_with_a_word_of_sql(direct_dsn: str) -> No
             made.sql(f"drop role {role}")
 
 
-async def test_who_owns_the_schema_needs_no_right_to_create_one(direct_dsn: str) -> None:
+async def test_who_owns_the_schema_needs_no_right_to_create_one_and_can_verify_it(
+    direct_dsn: str,
+) -> None:
     with psycopg.connect(direct_dsn, autocommit=True) as admin:
         admin.execute("create role t_shop login")
         try:
             admin.execute("create schema leasework authorization t_shop")
-            assert await migrate.apply(Settings(dsn=make_conninfo(direct_dsn, user="t_shop")))
+            shop = Settings(dsn=make_conninfo(direct_dsn, user="t_shop"))
+            assert await migrate.apply(shop)
+            assert await migrate.verify(shop) == []
+            database = conninfo_to_dict(direct_dsn)["dbname"]
+            admin.execute(f"revoke temporary on database {database} from public".encode())
+            with pytest.raises(PermissionDenied, match="grant temporary on database"):
+                await migrate.verify(shop)
         finally:
             admin.execute("drop owned by t_shop cascade")
             admin.execute("drop role t_shop")

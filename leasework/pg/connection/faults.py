@@ -39,13 +39,15 @@ _AT_LIMIT = {
 """What the server cannot do now, by the function that says so, and what to do about it. The same
 SQLSTATE otherwise means that a value is too big."""
 
+PRIMARY = "Use the primary's address, or target_session_attrs=read-write"
+
 _WHAT_TO_DO: dict[type[errors.LeaseworkError], str] = {
     errors.WrongPassword: "Check the user and the password in the DSN",
     errors.WrongDsn: "Check the host, the port and the database in the DSN. Write / @ : and # of a "
     "password as %2F %40 %3A and %23",
     errors.PermissionDenied: "Add the login to the group for what it does: "
     "leasework doctor --role worker (or enqueue, observer) says what is missing",
-    errors.ReadOnlyServer: "Use the primary's address, or target_session_attrs=read-write",
+    errors.ReadOnlyServer: f"{PRIMARY}. If it is the primary: {errors.WRITE_AGAIN}",
     errors.SchemaMissing: "Run: leasework schema apply",
     errors.SchemaTooOld: "Run: leasework schema apply",
 }

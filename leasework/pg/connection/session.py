@@ -23,7 +23,7 @@ from leasework.pg.connection.dsn import read_dsn
 from leasework.pg.connection.fast.copying import batched
 from leasework.pg.connection.fast.exchange import Answer, Row
 from leasework.pg.connection.fast.link import Ear, Link, settle
-from leasework.pg.connection.faults import translate
+from leasework.pg.connection.faults import PRIMARY, translate
 from leasework.pg.connection.timer import Timer
 from leasework.pg.sql import in_sql, query, statement
 from leasework.tuning import Tuning
@@ -279,9 +279,9 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
         pooled = pid != connection.info.backend_pid
         if recovering or read_only:
             raise errors.ReadOnlyServer(
-                "the server is a replica or read-only",
+                "the server is a replica" if recovering else errors.READ_ONLY,
                 got=f"{connection.info.host}:{connection.info.port}",
-                do="Use the primary's address, or target_session_attrs=read-write",
+                do=PRIMARY if recovering else errors.WRITE_AGAIN,
             )
         if version < 150000:
             raise errors.UnsafeServer(

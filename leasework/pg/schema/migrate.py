@@ -31,6 +31,16 @@ where n.nspname = %s and c.relname = 'migration'
 """
 
 
+_MAY_APPLY = (
+    "To create the schema: grant create on database … to the login. To change it: use the login "
+    "that owns the schema, or a member of that role"
+)
+_MAY_VERIFY = (
+    "Add the login to the group of observers, who read the schema: leasework schema sql --roles. "
+    "To compare, it also needs: grant temporary on database … to the login"
+)
+
+
 class Migration(Struct, frozen=True):
     number: int
     name: str
@@ -109,14 +119,18 @@ def apply_on(cursor: Any, schema: str) -> None:
 
 
 @asynccontextmanager
-async def _session(settings: Settings) -> AsyncIterator[Session]:
-    """Open a session for one block, with the time limit of a migration."""
-    session = await Session.open(settings, "schema")
+async def _session(settings: Settings, may: str = "") -> AsyncIterator[Session]:
+    """Open a session for one block, with the time limit of a migration. ``may``: what to do if the
+    login lacks a privilege, when that is not one of a worker's."""
     try:
-        async with session.guarded(Tuning.migration_seconds):
-            yield session
-    finally:
-        await session.close()
+        session = await Session.open(settings, "schema")
+        try:
+            async with session.guarded(Tuning.migration_seconds):
+                yield session
+        finally:
+            await session.close()
+    except errors.PermissionDenied as error:
+        raise errors.PermissionDenied(error.what, got=error.got, do=may or error.do) from error
 
 
 async def lift_tokens(settings: Settings) -> int:
@@ -145,7 +159,7 @@ async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -
     a newer version.
     """
     schema = settings.schema
-    async with _session(settings) as session, session.connection.transaction():
+    async with _session(settings, _MAY_APPLY) as session, session.connection.transaction():
         run = session.connection.execute
         # SET LOCAL, because the session's limits are for short statements
         await run("set local statement_timeout = 0; set local lock_timeout = 0")
@@ -233,10 +247,9 @@ async def applied(settings: Settings) -> dict[int, str]:
 async def verify(settings: Settings) -> list[str]:
     """How the schema differs from a fresh one, in words; empty if it does not.
 
-    Creates a fresh schema beside it under another name, compares them, and rolls back.
+    Creates a fresh one of temporary objects, which every login may, and rolls back.
     """
-    scratch = f"{settings.schema[:30]}_verify"
-    async with _session(settings) as session:
+    async with _session(settings, _MAY_VERIFY) as session:
         have = await _applied(session, settings.schema)
         if not have:
             raise missing()
@@ -246,27 +259,28 @@ async def verify(settings: Settings) -> list[str]:
         run = session.connection.execute
         try:
             await run("begin")
-            # definitions omit schemas that are on the search path, and otherwise quote only some
-            await run(
-                "set local statement_timeout = 0; set local search_path = pg_catalog;"
-                "set local quote_all_identifiers = on"
-            )
-            await run(f"create schema {scratch}")
+            await run("set local statement_timeout = 0; set local quote_all_identifiers = off")
+            here = await _describe(session, settings.schema)
+            await run("set local search_path = pg_catalog")
             for m in MIGRATIONS:
-                await run(for_schema(m.text, scratch).encode())
-            here = await _describe(session, settings.schema, settings.schema)
-            # the scratch schema's name occurs nowhere else, so only this direction is safe
-            fresh = await _describe(session, scratch, settings.schema)
+                await run(for_schema(m.text, "pg_temp").encode())
+            cursor = await run("select pg_my_temp_schema()::regnamespace::text")
+            fresh = await _describe(session, str((await cursor.fetchone() or [""])[0]))
         finally:
             await run("rollback")
     lacking = [f"missing: {line}" for line in [*unapplied, *sorted(fresh - here)]]
     return lacking + [f"unexpected: {line}" for line in sorted(here - fresh)]
 
 
-async def _describe(session: Session, schema: str, name: str) -> set[str]:
-    """Describe the objects of a schema as if it had that name. The quotes are left out."""
+async def _describe(session: Session, schema: str) -> set[str]:
+    """Describe the objects of a schema, without its name. What is on the search path has none;
+    the rest is what PostgreSQL always names in full, and the text of functions."""
+    run = session.connection.execute
+    await run(f"set local search_path = {in_sql(schema)}".encode())
     text = files("leasework.pg").joinpath("sql", "migrations", "describe.sql").read_text("utf-8")
-    cursor = await session.connection.execute(text, {"schema": schema})
-    lines = [str(row[0]) for row in await cursor.fetchall()]
-    lines = [line.replace(f'"{schema}".', f"{in_sql(name)}.") for line in lines]
-    return {line.replace(f"'{schema}'", f"'{name}'").replace('"', "") for line in lines}
+    cursor = await run(text, {"schema": schema})
+    name = re.compile(
+        rf"{in_sql(schema)}\.|(?:(?<=ON )|(?<=ONLY )){schema}\.|(?<='){schema}(?=')"
+        r"|\"?\bpg_temp(?:_\d+)?\b\"?\.|(?<=')pg_temp(?=')"
+    )
+    return {name.sub("", str(row[0])) for row in await cursor.fetchall()}

@@ -14,7 +14,7 @@ from leasework.config import (
     JUMP_SECONDS,
     OFFSET_SECONDS,
 )
-from leasework.errors import shorten
+from leasework.errors import READ_ONLY, WRITE_AGAIN, shorten
 from leasework.model.moments import duration
 from leasework.ports.doctor import NEVER, TRANSACTION, Examination
 from leasework.watch.advice import recommended, worst_gap, worst_trip
@@ -41,8 +41,10 @@ def _server(found: Examination) -> Iterator[str | Said]:
     name = f"PostgreSQL {version // 10000}.{version % 10000}"
     if version < 150000:
         yield Said(f"{name} is too old", do="Upgrade the server to 15 or newer")
-    elif server["recovering"] or server["read_only"]:
-        yield f"{name} is a replica, or read-only: nothing can be claimed, led or enqueued there"
+    elif server["recovering"]:
+        yield f"{name} is a replica: nothing can be claimed, led or enqueued there"
+    elif server["read_only"]:
+        yield Said(READ_ONLY[0].upper() + READ_ONLY[1:], do=WRITE_AGAIN)
     else:
         yield fine(f"{name}, database {server['database']!r} as {server['role']!r}")
 
@@ -90,7 +92,7 @@ def _schema(found: Examination) -> Iterator[str | Said]:
         yield Said(
             f"The schema was not compared with a fresh one: {found.skipped['drift']}",
             level=NOTE,
-            do="leasework schema verify, as a role that may create a schema in this database",
+            do="leasework schema verify, as a login that may create temporary tables",
         )
     elif found.differences:
         first = "; ".join(shorten(line, 160).strip("'") for line in found.differences[:2])
