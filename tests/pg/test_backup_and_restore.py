@@ -51,10 +51,20 @@ async def test_the_commands_of_the_page_restore_a_backup(
     run(backup)
     await task.enqueue()
     await sql("delete from account")
+    await sql("select leasework.partitions(now() + interval '3 days', 9, 36500)")
     await app.close()
     said = run(restore)
     assert "Tokens continue" in said
     assert await sql("select id from account") == [(7,)]
+    assert [job.id for job in await app.jobs()] == [kept.id]
+    await app.close()
+    assert await migrate.verify(Settings(dsn=migrated)) == []
+    # over the schema itself: what fails is only what the page calls harmless
+    await sql("select leasework.partitions(now() + interval '3 days', 9, 36500)")
+    restore = 'pg_restore --clean --if-exists -d "$LEASEWORK_DSN" shop.dump 2>&1 || true'
+    said = run(restore)
+    failures = [line for line in said.splitlines() if "error:" in line]
+    assert failures and all("cannot drop inherited constraint" in line for line in failures), said
     assert [job.id for job in await app.jobs()] == [kept.id]
     await app.close()
     assert await migrate.verify(Settings(dsn=migrated)) == []
