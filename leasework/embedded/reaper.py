@@ -1,6 +1,6 @@
 """Starts a postmaster, and stops it when its last user is gone, however that user ended.
 
-This file runs as a script, by path and with ``python -I -S``: it must start in milliseconds and
+This file runs as a script, with ``python -I -S -c``: it must start in milliseconds and
 not depend on how the caller found ``leasework``. It therefore uses only the standard library; the
 rest of the package imports its helpers from here, never the other way round.
 

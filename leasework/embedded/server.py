@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -290,7 +291,7 @@ class EmbeddedServer:
         try:
             log_start = os.fstat(log).st_size
             done = subprocess.run(
-                [sys.executable, "-I", "-S", reaper.__file__, *words],
+                [sys.executable, "-I", "-S", "-c", inspect.getsource(reaper), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -11,12 +11,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
+from importlib.resources import files
 
 from leasework.telemetry import Emit
 from leasework.tuning import Tuning
 
-_SCRIPT = Path(__file__).with_name("watcher.py")
+_SCRIPT = files("leasework.node").joinpath("watcher.py").read_text("utf-8")
+"""Not its path: the package may be in a zip file."""
 
 
 class Watchdog:
@@ -67,7 +68,7 @@ class Watchdog:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_SCRIPT), str(self._grace)],
+            [sys.executable, "-I", "-S", "-c", _SCRIPT, str(self._grace)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             bufsize=0,

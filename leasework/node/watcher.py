@@ -1,6 +1,6 @@
 """Kills its parent process, unless the parent puts it off in time.
 
-Run as a script with ``python -I -S``. It uses only the standard library and reads no clock. Each
+Run as a script with ``python -I -S -c``. It uses only the standard library and reads no clock. Each
 line of stdin is the number of seconds to wait from now. A negative number suspends it, and the end
 of the input ends it. The argument is the grace in seconds.
 """

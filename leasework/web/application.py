@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
+from mimetypes import guess_type
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from leasework import errors
 from leasework.app import App
@@ -84,13 +83,12 @@ def dashboard(
     async def refused(came_from: str) -> None:
         await (await app.operator("nobody", "web")).refused_login(came_from)
 
-    table: list[Route | Mount] = [
+    table: list[Route] = [
         Route(path, _safely(site, page), methods=["POST"] if post else ["GET"])
         for path, page, post in (*routes(), *(extra.routes if extra else ()))
     ]
-    static = StaticFiles(directory=Path(str(files("leasework.web").joinpath("static"))))
     inside = Starlette(
-        routes=[*table, *Probes(app).routes(), Mount("/static", static)],
+        routes=[*table, *Probes(app).routes(), Route("/static/{name:path}", _static())],
         exception_handlers={
             HTTPException: partial(_missing, site),
             Exception: partial(_broken, site),
@@ -117,6 +115,21 @@ def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
             return await _problem(site, request, 503, title, told.do)
 
     return run
+
+
+def _static() -> Callable[[Request], Awaitable[Response]]:
+    """Serve the static files from memory: the package may be in a zip file."""
+    folder = files("leasework.web").joinpath("static")
+    found = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    async def serve(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in found:
+            raise HTTPException(404)
+        fresh = {"cache-control": "max-age=3600"}
+        return Response(found[name], headers=fresh, media_type=guess_type(name)[0])
+
+    return serve
 
 
 async def _problem(site: Site, request: Request, status: int, title: str, do: str) -> Response:

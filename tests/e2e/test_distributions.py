@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.arch import tree
+from tests.support.postgres import quick_place
 
 RUN = "import sys; sys.path[:0] = {paths!r}; from leasework.cli import main; main()"
 
@@ -75,3 +79,53 @@ def test_no_file_is_in_both_wheels(wheels):
     assert not core & lab
     assert not [name for name in core if name.startswith("leasework_lab")]
     assert [name for name in lab if name.endswith("sql/chaos/effect.sql")]
+
+
+FROM_A_ZIP = """
+import asyncio, ctypes, sys
+sys.path[:0] = {paths!r}
+from leasework import App
+from leasework.embedded import EmbeddedServer
+from leasework.node.watchdog import Watchdog
+
+async def main(dsn):
+    import httpx
+    from leasework.web import dashboard
+    app = App(dsn)
+    work = app.task(name="work")(lambda: 7)
+    await app.apply_schema()
+    async with app.node():
+        print("result", await (await work.enqueue()).wait(60))
+    site = dashboard(app, unprotected=True)
+    transport = httpx.ASGITransport(site)
+    async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+        answer = await client.get("/static/icon.svg")
+        print("static", answer.status_code, answer.headers["content-type"])
+        print("page", (await client.get("/now")).status_code)
+    await app.close()
+
+with EmbeddedServer.start({data!r}) as server:
+    asyncio.run(main(server.dsn))
+dog = Watchdog(0.4, lambda kind, **fields: print(kind, fields))
+dog.put_off(1.0)
+print("holds the GIL", flush=True)
+ctypes.PyDLL(None).sleep(60)
+"""
+
+
+def test_it_works_from_a_zip_file_and_a_process_that_holds_its_gil_is_killed(wheels):
+    folder = Path(tempfile.mkdtemp(prefix="lh-test-", dir=quick_place()))
+    folder.chmod(0o711)
+    try:
+        program = FROM_A_ZIP.format(
+            paths=[str(wheels["leasework"]), sysconfig.get_path("purelib")],
+            data=str(folder / "data"),
+        )
+        command = [sys.executable, "-I", "-S", "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    assert done.stdout.splitlines() == [
+        "result 7", "static 200 image/svg+xml", "page 200", "holds the GIL",
+    ], done.stderr  # fmt: skip
+    assert done.returncode == -signal.SIGKILL

@@ -86,7 +86,7 @@ def mentioned(place: Path) -> list[int]:
 
 
 def reapers(data: Path) -> list[int]:
-    return [pid for pid in mentioned(data) if "reaper.py" in " ".join(command(pid))]
+    return [pid for pid in mentioned(data) if "REAPER_LOCK" in " ".join(command(pid))]
 
 
 def command(pid: int) -> list[str]:
