@@ -323,7 +323,10 @@ class Home:
 
         ``tell`` is called with messages about the progress. Any number of processes may call this
         at once. Raises PermissionDenied, SchemaTooNew, or Unavailable."""
-        applied = await migrate.apply(await self.located(), tell)
+        applied = []
+        if self.settings.dsn == "embedded":  # a new server gets the schema as it starts
+            applied = await asyncio.to_thread(self._start_embedded)
+        applied += await migrate.apply(await self.located(), tell)
         return [f"{m.number:04}_{m.name}" for m in applied]
 
     async def verify_schema(self) -> list[str]:
@@ -393,14 +396,16 @@ class Home:
             self._stores = WeakKeyDictionary()
             self.env = Env()
 
-    def _start_embedded(self) -> None:
+    def _start_embedded(self) -> list[migrate.Migration]:
+        """Start the server, apply the schema, and return the migrations that were missing."""
         from leasework.embedded import EmbeddedServer
 
         with self._lock:
             if self.settings.dsn != "embedded":
-                return
+                return []
             server = self._embedded or EmbeddedServer.start()
             settings = Settings.load({**vars(self.settings), "dsn": server.dsn})
-            asyncio.run(migrate.apply(settings))
+            applied = asyncio.run(migrate.apply(settings))
             # keep the server until the process ends; the last process to keep it stops it
             self._embedded, self.settings = server, settings
+            return applied

@@ -589,9 +589,15 @@ def test_tables_of_the_user_do_not_get_into_the_schema_of_leasework(home: Path):
         assert asyncio.run(migrate.verify(Settings(dsn=server.dsn))) == []
 
 
-def test_an_app_is_given_on_as_it_was_configured(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_app_says_what_it_applied_and_is_given_on_as_it_was_configured(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv(folder.HOME_SETTING, str(home))
     app = App("embedded")
+    assert asyncio.run(app.apply_schema()) == [
+        f"{m.number:04}_{m.name}" for m in migrate.MIGRATIONS
+    ]
+    assert asyncio.run(app.apply_schema()) == []
     assert app.sync.dsn().startswith("postgresql://") and app.given.dsn == "embedded"
     app.sync.close()
     app.configure(dsn="postgresql:///another")
