@@ -327,6 +327,8 @@ class Guard:
         await self._see_leases(asked, answer, received_at)
         self._watch_clock(answer, now, received_at)
         self._take_orders(answer)
+        if answer.muted:
+            self._host.tell(news.Muted())
         await self._watch_loops(lag)
 
     def _see_nodes(self, answer: Heartbeat, received_at: float) -> None:

@@ -71,5 +71,9 @@ class ClaimsUnknown(News, frozen=True):
     """Jobs that waited in this node may still be its own in the database."""
 
 
+class Muted(News, frozen=True):
+    """The server sends no notifications."""
+
+
 class FailedOver(News, frozen=True):
     """Another server answers. It may lack the last commits of the previous one."""

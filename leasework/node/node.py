@@ -303,6 +303,8 @@ class Node:
                 self._wake_all()
             case news.FailedOver():
                 self._on_failed_over()
+            case news.Muted():
+                self.wakeups.check()
             case news.ClaimsUnknown():
                 self._desk.doubt()
                 self._claim_loop.wake()

@@ -69,6 +69,8 @@ class Heartbeat(NamedTuple):
     halted: bool = False
     """A person has halted this node: it must claim nothing."""
     settled: int = 0
+    muted: bool = False
+    """The server's queue of notifications is half full, so that none is sent."""
 
 
 class LockSeen(Struct, frozen=True):
@@ -82,7 +84,7 @@ class LockSeen(Struct, frozen=True):
 
 
 def _heartbeat(rows: list[Row]) -> Heartbeat:
-    renewed, led, leaders, nodes, signals, timeline, at, halted, settled = rows[0]
+    renewed, led, leaders, nodes, signals, timeline, at, halted, settled, muted = rows[0]
     return Heartbeat(
         node_renewed=renewed,
         led=frozenset(led),
@@ -98,6 +100,7 @@ def _heartbeat(rows: list[Row]) -> Heartbeat:
         at=at,
         halted=halted,
         settled=settled,
+        muted=muted,
     )
 
 

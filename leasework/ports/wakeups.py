@@ -12,6 +12,9 @@ class Wakeups(Protocol):
 
     async def stop(self) -> None: ...
 
+    def check(self) -> None:
+        """Test now whether notifications arrive, if they did so far."""
+
     @property
     def healthy(self) -> bool:
         """Whether a notification to ourselves arrived recently."""

@@ -165,7 +165,7 @@ def test_a_database_outside_django_is_named_by_its_dsn(
         "print(app.sync.enqueue(add_user.job(name='ada')).created)"
     )
     assert "True" in succeeded(django("shell", "-c", code, **env))
-    assert sql("select count(*) from \"user\".jobs") == [(1,)]
+    assert sql('select count(*) from "user".jobs') == [(1,)]
 
 
 # -- examples/django_gunicorn --------------------------------------------------------------------

@@ -16,6 +16,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from leasework import App
+from leasework.config import Polling
 from leasework.errors import BadPayload, Unavailable
 from leasework.model.job import JobRequest
 from leasework.pg.connection.faults import translate
@@ -97,6 +98,24 @@ async def test_all_goes_on_while_the_queue_of_notifications_is_full(
         await until_async(lambda: ended(app, hold.id), 30, "the job to be cancelled")
     survivor = next(w for w in workers if w is not holder)
     survivor.wait_for("listen_works", 90, count=2)
+
+
+async def test_a_node_polls_soon_after_the_queue_of_notifications_is_full(
+    app: App, small_queue: str
+) -> None:
+    """The heartbeat tells it, long before the next test notification is due."""
+    app.configure(polling=Polling(listen_check=3600.0))
+
+    @app.task(name="echo")
+    async def echo() -> int:
+        return 1
+
+    async with app.node() as node:
+        await until_async(lambda: node.wakeups.healthy, 30)
+        with stuck_listener(small_queue):
+            await until_async(lambda: not node.wakeups.healthy, 30, "the node to poll")
+            assert await (await echo.enqueue()).wait(30) == 1
+        await until_async(lambda: node.wakeups.healthy, 30, "notifications to arrive again")
 
 
 @pytest.mark.parametrize("way", ["psycopg", "sqlalchemy", "sql"])

@@ -332,6 +332,9 @@ class SimWakeups:
     def healthy(self) -> bool:
         return not self._link.cut and self._link.server.up
 
+    def check(self) -> None:
+        """Wake-ups are lost here without a word."""
+
     @property
     def pooled(self) -> bool:
         return False

@@ -51,6 +51,8 @@ class Listener:
         """Set when the echo has arrived, or never will."""
         self._lost = asyncio.Event()
         """Set when the connection has ended."""
+        self._due = asyncio.Event()
+        """Set when the next test is due now, or the connection has ended."""
 
     def start(self) -> None:
         if self._settings.listen:
@@ -61,6 +63,10 @@ class Listener:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._pool.deafen(self._told)
+
+    def check(self) -> None:
+        if self.healthy:
+            self._due.set()
 
     async def _run(self) -> None:
         while not self.pooled:
@@ -93,10 +99,13 @@ class Listener:
         """Notify this process from time to time. When no echo arrives, return the reason."""
         call_timeout = self._settings.timings.call_timeout
         while not self._lost.is_set():
+            self._due.clear()
             self._echo = str(self._env.new_id())
             self._heard.clear()
             if not await self._store.notify(f"n:{self._echo}"):
-                self.healthy = False
+                if self.healthy:
+                    self.healthy = False
+                    self._on_wake(Wake("q"))  # from now on, poll faster
                 self._say(_QUEUE_FULL)
                 await self._pause(Tuning.listen_retry_seconds)
                 continue
@@ -111,14 +120,15 @@ class Listener:
         return "the connection was lost"
 
     async def _pause(self, seconds: float) -> None:
-        """Wait until the connection is lost, at most ``seconds``."""
-        await own_tasks.within(seconds, self._lost.wait())
+        """Wait until the next test is due, at most ``seconds``."""
+        await own_tasks.within(seconds, self._due.wait())
 
     def _told(self, text: str | None) -> None:
         """Handle a notification, which any login of the database can send, with any text. None: the
         connection has ended."""
         if text is None:
             self._lost.set()
+            self._due.set()
             self._heard.set()
             return
         kind, _, subject = text.partition(":")

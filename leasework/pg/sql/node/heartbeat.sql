@@ -1,6 +1,7 @@
 -- Renew the node and its leaderships, and read the other nodes and leaders: one statement per interval. Leaderships are
 -- renewed only with the node; one that is not in the answer was not renewed. An election without its fence row is not
--- shown, and is then created again. The server's timeline is recorded when it changes, or is no longer reported.
+-- shown, and is then created again. The server's timeline is recorded when it changes, or is no longer reported. The last
+-- column: leasework.notify sends nothing.
 -- locks: own node row, then own leader rows; the row of incarnation, where the timeline changed
 -- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader, release and incarnation
 with me as (
@@ -32,4 +33,5 @@ select exists (select 1 from me),
         from leasework.signal s
         where s.node = %(node)s and (s.job_id, s.claim_token, s.kind) not in (select job_id, claim_token, kind from handled)),
        leasework.note_timeline(%(settles)s), coalesce(%(now)s::timestamptz, clock_timestamp()),
-       coalesce((select halted from me), false), coalesce((select i.settled from leasework.incarnation i), 0)
+       coalesce((select halted from me), false), coalesce((select i.settled from leasework.incarnation i), 0),
+       pg_notification_queue_usage() >= 0.5
