@@ -90,6 +90,10 @@ class Tuning:
     """Dead nodes in one page of such a look."""
     rescue_pages: int = 10
     """The most pages of one look."""
+    stranded_pages: int = 1000
+    """Pages of jobs that are searched at once for jobs whose node does not exist."""
+    stranded_seconds: float = 1.0
+    """Between two such searches, until all pages were searched once."""
     follower_behind_seconds: float = 3.0
     """A follower looks this long after the next deadline. By then, a leader has decided it."""
     deadline_prune_seconds: float = 600.0

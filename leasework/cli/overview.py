@@ -12,7 +12,6 @@ from msgspec import Struct, field
 from leasework.cli.output import counted, heading, show_pairs, text
 from leasework.errors import LeaseworkError
 from leasework.model.moments import duration
-from leasework.ports import NodeView
 from leasework.watch.checks import COUNT_CAP, database_problem, problems
 from leasework.watch.facts import Facts
 from leasework.watch.finding import Finding
@@ -47,7 +46,6 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
     """``only``: limits this to some applications, except for the jobs."""
     facts = everything.of_apps(only)
     summary = facts.summary
-    running = sum(_running(node) for node in facts.live_nodes)
     apps = Counter(node.app for node in facts.live_nodes)
     figures = {
         "database_time": facts.now,
@@ -56,7 +54,7 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
         "leaders": [leader._asdict() for leader in facts.leaders],
         "jobs": {
             "available_or_running": summary.ready,
-            "running": running,
+            "running": summary.running,
             "waiting": summary.waiting,
             "unknown_task": summary.unknown,
             "quarantined": summary.quarantined,
@@ -67,11 +65,11 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
             "paused": sum(bool(row.paused) for row in facts.schedules),
         },
     }
-    return Overview(figures, _lines(facts, running, apps), problems(everything, only))
+    return Overview(figures, _lines(facts, apps), problems(everything, only))
 
 
-def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
-    summary = facts.summary
+def _lines(facts: Facts, apps: Counter[str]) -> dict[str, str]:
+    summary, running = facts.summary, facts.summary.running
     named = ", ".join(
         f"{count} of {app}" if app else f"{count} for locks only"
         for app, count in sorted(apps.items())
@@ -88,11 +86,6 @@ def _lines(facts: Facts, running: int, apps: Counter[str]) -> dict[str, str]:
     lines["jobs"] = f"{ready}, {_count(summary.waiting)} scheduled or to be retried"
     lines["schedules"] = str(len(facts.schedules))
     return lines
-
-
-def _running(node: NodeView) -> int:
-    value = (node.info or {}).get("running")
-    return value if isinstance(value, int) else 0
 
 
 def _count(number: int) -> str:

@@ -83,7 +83,8 @@ class Stager(Service):
 
 class Rescuer(Service):
     """Declares silent nodes dead, and frees the jobs of dead nodes. The guard wakes it when a node
-    falls silent, and the stager when dead nodes may hold jobs."""
+    falls silent, and the stager when dead nodes may hold jobs. It also walks slowly over all jobs,
+    for those of nodes that do not exist and whose claims nothing else tells."""
 
     name = "rescuer"
 
@@ -91,6 +92,9 @@ class Rescuer(Service):
         super().__init__(context)
         self._guard = guard
         self._term = term
+        self._page = 0
+        self._search_at = 0.0
+        """When to search the next pages for stranded jobs (boot clock)."""
 
     async def tick(self, now: datetime | None) -> float:
         silent, locked = self._guard.silent_nodes(), None
@@ -102,13 +106,17 @@ class Rescuer(Service):
                 continue
             if worker:
                 self._emit("node_died", dead=worker, silent=seen.lease_seconds)
+        idle = max(self._settings.timings.renew, Tuning.rescue_idle_seconds)
+        if (boot_now := self._env.boot_now()) >= self._search_at:
+            self._page, _ = await self._store.note_stranded(self._page, Tuning.stranded_pages)
+            self._search_at = boot_now + (Tuning.stranded_seconds if self._page else idle)
         freed = await free_the_dead(self._store, self._limits, self._emit, now)
         if freed >= self._limits.batch_rows:
             return 0.0
         if locked is not None:
             raise locked
-        every = self._settings.timings.renew
-        return every if silent else max(every, Tuning.rescue_idle_seconds)
+        wait = self._settings.timings.renew if silent else idle
+        return min(wait, max(self._search_at - boot_now, 0.0))
 
 
 async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime | None) -> int:

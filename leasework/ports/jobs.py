@@ -150,6 +150,12 @@ class JobStore(Operations):
         self, nodes: Sequence[UUID], max_crashes: int, limit: int, now: Now
     ) -> list[Rescued]: ...
 
+    @operation("job/note_stranded")
+    async def note_stranded(self, page: int, pages: int) -> tuple[int, list[UUID]]:
+        """Look at some pages of the table for running jobs whose node does not exist, and see to it
+        that ``deaths`` and ``rescue`` find them. Return the next page (0: begin again), and the
+        nodes that were not found there."""
+
     @operation("job/stage")
     async def stage(self, term: Term, limit: int, now: Now) -> Staged: ...
 

@@ -44,6 +44,10 @@ class Summary(Struct, frozen=True):
     """Counts for ``status``, each at most 10,000."""
 
     ready: int
+    running: int
+    """Among the first jobs of each level of a queue."""
+    stranded: int
+    """The same, on nodes that do not exist, where no rescuer finds them."""
     waiting: int
     unknown: int
     quarantined: int

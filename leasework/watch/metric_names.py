@@ -33,7 +33,6 @@ METRICS: dict[str, Metric] = {
     "leasework_node_deaf_seconds": Metric(
         "The longest time for which a node has received no wake-ups.", ("app",)
     ),
-    "leasework_jobs_running": Metric("Number of running jobs, as the nodes report them.", ("app",)),
     # leases
     "leasework_leader_held": Metric("1 if a lease is in force, 0 if nobody leads.", ("name",)),
     "leasework_leader_term": Metric("The newest term.", ("name",)),
@@ -83,6 +82,10 @@ METRICS: dict[str, Metric] = {
     # jobs
     "leasework_queue_ready": Metric(
         "Number of due jobs, running ones included. Above some thousands it is an estimate.",
+        ("queue",),
+    ),
+    "leasework_queue_running": Metric(
+        "Number of running jobs, including those that a node has claimed but not started.",
         ("queue",),
     ),
     "leasework_queue_oldest_ready_seconds": Metric(

@@ -95,7 +95,6 @@ def _nodes(sheet: Sheet, facts: Facts) -> None:
         ages = [(node.age_seconds or 0.0) / node.lease_seconds for node in nodes]
         deaf = [info.get("deaf_seconds") or 0.0 for info in infos]
         sheet.put("leasework_node_renewal_age_ratio", max(0.0, *ages), app)
-        sheet.put("leasework_jobs_running", sum(info.get("running") or 0 for info in infos), app)
         sheet.put("leasework_node_deaf_seconds", max(0.0, *deaf), app)
 
 
@@ -155,10 +154,12 @@ def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
                 sheet.add("leasework_queue_slots", int(slots), queue)
                 if len(rows) < QUEUE_ROWS:  # else nothing is known of the queues after these
                     sheet.put("leasework_queue_ready", 0, queue)
+                    sheet.put("leasework_queue_running", 0, queue)
                     sheet.put("leasework_queue_oldest_ready_seconds", 0, queue)
     for row in rows:
         queue = row.queue
         sheet.put("leasework_queue_ready", row.about or row.ready, queue)
+        sheet.put("leasework_queue_running", row.running, queue)
         oldest = max(0.0, row.oldest_seconds or 0.0)
         sheet.put("leasework_queue_oldest_ready_seconds", oldest, queue)
         sheet.add("leasework_queue_slots", 0, queue)

@@ -49,6 +49,7 @@ async def test_the_summary_counts(world: World):
     summary = await world.reports.summary(world.now)
     assert (summary.ready, summary.waiting, summary.unknown, summary.quarantined) == (3, 3, 2, 0)
     assert (summary.oldest_seconds, summary.unknown_tasks) == (9.0, ["u", "v (version 2)"])
+    assert (summary.running, summary.stranded) == (2, 0)
     assert summary.queues == ("other",), "those of the default one are claimed"
 
 

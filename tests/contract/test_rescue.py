@@ -70,6 +70,32 @@ async def test_nodes_whose_rows_somebody_holds_hide_none_that_died_after_them(
     assert [await world.state(job) for job in jobs] == ["available"] * 6
 
 
+@pytest.mark.parametrize("forgotten", ["node", "claimed_to", "death"])
+async def test_jobs_whose_node_does_not_exist_are_freed_whatever_somebody_deleted(
+    world: World, forgotten: str
+):
+    mine, lost = await world.claimed(world.a), await world.claimed(world.b)
+    if forgotten != "node":
+        await world.b.leave()
+    await world.forget(forgotten)
+    store = world.c.store
+    if forgotten == "node":
+        await world.a.join()  # the same id, as if it had not gone
+    await leading.free_the_dead(store, Limits(), lambda *_, **__: None, world.now)
+    assert await world.state(lost.id) == "running", "nothing leads to it"
+
+    assert await store.note_stranded(0, 100) == (0, [world.b.id])
+    assert await store.note_stranded(0, 100) == (0, []), "the rescuer finds it now"
+    freed = await leading.free_the_dead(store, Limits(), lambda *_, **__: None, world.now)
+    assert (freed, await world.state(lost.id), await world.state(mine.id)) == (
+        1, "available", "running",
+    )  # fmt: skip
+    record = await world.get(lost.id)
+    assert (record.crashes, record.last_error) == (1, "its worker died"), "like any rescue"
+    assert await store.deaths(10) == [] and await store.note_stranded(0, 100) == (0, [])
+    assert not (await world.b.ack(lost)).written
+
+
 async def test_who_did_not_start_is_not_blamed_twice(world: World):
     [job] = await world.enqueue()
     assert await world.a.rescue(await crash(world, started=False)) == [(job, True, False)]

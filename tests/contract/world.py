@@ -126,7 +126,8 @@ class World:
     hold: Callable[[UUID], AbstractAsyncContextManager[None]]
     """A transaction of somebody else's holds the job's row meanwhile."""
     forget: Callable[[str], Awaitable[None]]
-    """Somebody deletes the rows of ``leader``, ``fence`` or ``term`` by hand."""
+    """Somebody deletes the rows of ``leader``, ``fence``, ``term``, ``death`` or ``claimed_to`` by
+    hand, or truncates ``node``."""
     reports: Reports
     """What people read. The simulated ones have only what shows the effects of operations."""
     heard: Callable[[], Awaitable[list[str]]]
@@ -217,7 +218,7 @@ async def simulated() -> AsyncIterator[World]:
         db.locked.discard(job)
 
     async def forget(table: str) -> None:
-        getattr(db, f"{table}s").clear()
+        getattr(db, table if hasattr(db, table) else f"{table}s").clear()
 
     async def heard() -> list[str]:
         found = list(messages)
@@ -242,7 +243,12 @@ async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
         await user.execute("listen leasework")
 
         async def forget(table: str) -> None:
-            await user.execute(f"delete from leasework.{table}".encode())
+            by_hand = (
+                "truncate leasework.node cascade"
+                if table == "node"
+                else f"delete from leasework.{table}"
+            )
+            await user.execute(by_hand.encode())
 
         async def heard() -> list[str]:
             await user.execute("notify leasework, 'end'")

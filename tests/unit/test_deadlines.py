@@ -182,7 +182,7 @@ def test_an_unknown_option_of_a_job_names_deadline():
     ],
 )
 def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: str):
-    calm = Summary(0, 0, 0, 0, (), {})
+    calm = Summary(0, 0, 0, 0, 0, 0, (), {})
     rows = [UnhandledBreach(UUID(int=1), 1, "books", "page", UUID(int=job), why) for job in (1, 2)]
     facts = Facts(SOON, calm, [], [], [], [], rows)
     [problem] = [p for p in problems(facts) if p.kind == "breach_unhandled"]

@@ -127,6 +127,11 @@ class Watch:
         if answer:
             self._buried(args[1])
 
+    def _note_stranded(self, args: tuple[Any, ...], answer: Any) -> None:
+        """Nobody changes rows by hand here."""
+        if answer[1]:
+            self.wrong(f"jobs were stranded on {answer[1]}: no death leads to them")
+
     def _stage(self, args: tuple[Any, ...], answer: Any) -> None:
         self._fenced("stage", args[0], bool(answer.count + answer.held_on))
 
@@ -377,6 +382,7 @@ _JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
     "enqueue": Watch._enqueued,
     "claim": Watch._claimed,
     "bury": Watch._bury,
+    "note_stranded": Watch._note_stranded,
     "stage": Watch._stage,
     "fire": Watch._fire,
     "ack": Watch._ack,

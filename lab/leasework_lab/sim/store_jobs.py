@@ -20,7 +20,7 @@ from leasework.model.job import (
 from leasework.model.states import State
 from leasework.ports import Acked, AckItem, Completion, JobStore, Now, Rescued, Staged, Term
 from leasework_lab.sim.enqueue import Enqueue, new_row
-from leasework_lab.sim.rows import UNKNOWN, AttemptRow, JobRow, SimDatabase
+from leasework_lab.sim.rows import UNKNOWN, AttemptRow, DeathRow, JobRow, SimDatabase
 
 _FINAL = ("completed", "cancelled", "discarded")
 
@@ -292,6 +292,22 @@ class SimJobs(JobStore):
                 row.attempt -= 1
             self.db.wake([row.queue])
         return Rescued(row.id, dead, blamed, poison)
+
+    async def note_stranded(self, page: int, pages: int) -> tuple[int, list[UUID]]:
+        db, found = self.db, []
+        for row in db.jobs.values():
+            if row.node is None or row.node in db.nodes:
+                continue
+            death = db.deaths.get(row.node)
+            if death is None or death.settled or row not in db.held_by([row.node]):
+                db.note_claim(row.node, row)
+                worker_id = f"?:0:{str(row.node)[-6:]}"
+                death = db.deaths.setdefault(
+                    row.node, DeathRow(worker_id, db.clock(), "", how="gone")
+                )
+                death.settled = False
+                found.append(row.node)
+        return 0, list(dict.fromkeys(found))
 
     async def stage(self, term: Term, limit: int, now: Now) -> Staged:
         db = self.db

@@ -136,6 +136,11 @@ class Trace:
     def _rescue(self, args: tuple[Any, ...], answer: Any) -> str:
         return f"rescues {', '.join(self.job(freed.job) for freed in answer)}" if answer else ""
 
+    def _note_stranded(self, args: tuple[Any, ...], answer: Any) -> str:
+        return (
+            f"finds jobs stranded on {', '.join(map(self.short, answer[1]))}" if answer[1] else ""
+        )
+
     def _completion(self, args: tuple[Any, ...], answer: Any) -> str:
         return ""
 

@@ -138,7 +138,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             _max("leasework_task_discarded", "discarded"),
             _max("leasework_task_failed", "failed"),
         ),
-        _panel("Running jobs", _max("leasework_jobs_running")),
+        _panel("Running jobs", _max("leasework_queue_running")),
         _panel(
             "Wait of jobs, 95th percentile",
             _percentile("leasework_job_wait_seconds", 0.95),

@@ -83,6 +83,19 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
+    "Jobs run on a node that does not exist, and nothing leads the rescuer to them: rows were "
+    "changed by hand (the nodes truncated, the priority of a running job updated, or rows of "
+    "claimed_to or death deleted).",
+    "The leader finds them when it walks over all jobs, usually within a minute, and then they run "
+    "again. If they stay, check that there is a leader: leasework leaders",
+    page="jobs?q=state:running", shared=True,
+)  # fmt: skip
+def _jobs_stranded(facts: Facts) -> Iterator[str | Said]:
+    if facts.summary.stranded:
+        yield f"{count(facts.summary.stranded)} running on a node that does not exist"
+
+
+@check(
     "Jobs are held back because no live node knows their task, or its version.",
     "Start a worker of a release that defines it; the jobs then run by themselves. If the name is "
     "wrong: leasework jobs cancel ID",

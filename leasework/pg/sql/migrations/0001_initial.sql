@@ -169,7 +169,8 @@ create table leasework.death (
     died_at    timestamptz not null default now(),
     -- all its claims were found and freed
     settled    boolean     not null default false,
-    -- died: was silent, or certified by its parent; fenced: the process continues under another id; left: stopped
+    -- died: was silent, or certified by its parent; fenced: the process continues under another id; left: stopped;
+    -- gone: its row was removed past the trigger, and it still held jobs
     how        text        not null default 'died',
     -- when a person marked it as seen
     seen_at    timestamptz
