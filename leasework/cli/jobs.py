@@ -1,4 +1,4 @@
-"""``leasework jobs``: list, show, cancel, retry and discard, by id or by filter."""
+"""``leasework jobs``: list, show, cancel, retry, discard and reprioritize, by id or by filter."""
 
 from __future__ import annotations
 
@@ -138,6 +138,24 @@ def discard_job(job_id: str | None, where: str | None, yes: bool, reason: str, *
     _say(found, dict.fromkeys(("waiting", "quarantined"), "was discarded"), why)
 
 
+@jobs.command("reprioritize")
+@_act_options
+@click.option("--priority", type=int, required=True, help="New priority; a smaller one runs first.")
+def reprioritize_job(
+    job_id: str | None, where: str | None, yes: bool, priority: int, **_: Any
+) -> None:
+    """Give waiting jobs another priority. Running jobs do not change.
+
+    The jobs line up behind those that have that priority already.
+    """
+    told = f"given the priority {priority}"
+    if _many("reprioritize", job_id, where, yes, told, priority=priority):
+        return
+    found = _on_one(job_id, lambda acting, job: acting.reprioritize(job, priority))
+    why = "is already running" if found[1] == "running" else "has already finished"
+    _say(found, {"waiting": f"was {told}"}, why)
+
+
 @jobs.command("stack")
 @click.argument("job_id", metavar="ID")
 @database_options
@@ -188,7 +206,13 @@ def _say(found: Found, told: dict[str, str], otherwise: str) -> None:
 
 
 def _many(
-    verb: str, job_id: str | None, where: str | None, yes: bool, told: str, reason: str = ""
+    verb: str,
+    job_id: str | None,
+    where: str | None,
+    yes: bool,
+    told: str,
+    reason: str = "",
+    priority: int = 0,
 ) -> bool:
     """Act on all matching jobs, after a preview. False if the command is about one job."""
     if (job_id is None) == (where is None):
@@ -205,7 +229,7 @@ def _many(
             click.echo("No matching jobs.")
             return True
         click.confirm(f"{verb.capitalize()} {number}?", abort=True)
-    done = act(lambda acting: acting.bulk(verb, wanted, words, reason))
+    done = act(lambda acting: acting.bulk(verb, wanted, words, reason, priority=priority))
     click.echo(f"{counted(done.changed, 'job')} {told}.")
     if done.held:
         from leasework.watch.bulk import skipped_by  # imported late: --help must be quick

@@ -177,4 +177,8 @@ class JobStore(Operations):
         """Return ``waiting`` or ``quarantined`` (now discarded), ``running`` or ``finished`` (as
         is), None: unknown."""
 
+    async def reprioritize(self, job: UUID, priority: int) -> str | None:
+        """Return ``waiting`` (now of this priority), ``running`` or ``finished`` (as is), None:
+        unknown."""
+
     async def get(self, job: UUID) -> JobRecord | None: ...

@@ -31,6 +31,10 @@ class OperatorStore(Operations):
         which finished jobs run again. Return where each known job was, as above; ``unchanged``: it
         has another state. Running ones are left alone."""
 
+    @operation("job/reprioritize", answer=dict)
+    async def reprioritize_many(self, jobs: Sequence[UUID], priority: int) -> dict[UUID, str]:
+        """Give waiting jobs another priority. Return where each known job was, as above."""
+
     @operation("stack/ask")
     async def ask_stack(self, job: UUID, request: UUID, now: Now) -> bool:
         """Ask the job's node for its handler's stack, with a ``stack`` signal of this ``request``.

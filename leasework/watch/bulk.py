@@ -20,23 +20,27 @@ from leasework.ports import Reports, Store
 from leasework.tuning import Tuning
 
 ACTS = ("retry", "cancel", "discard")
+"""Those of the dashboard on many jobs."""
 _FROM = {
     "retry": {State.SCHEDULED, State.RETRYABLE} | FINISHED,
     "cancel": WAITING | {State.RUNNING},
     "discard": WAITING | {State.QUARANTINED},
+    "reprioritize": WAITING,
 }
 """The states whose jobs each action changes."""
 CHANGED = {
     "retry": ("waiting", "finished"),
     "cancel": ("waiting", "running"),
     "discard": ("waiting", "quarantined"),
+    "reprioritize": ("waiting",),
 }
 """Where the jobs were that each action has changed, as the Store answers."""
 
 
 @dataclass
 class BulkAction:
-    """``retry``, ``cancel`` or ``discard`` all jobs that match a filter; and what it has done."""
+    """``retry``, ``cancel``, ``discard`` or ``reprioritize`` all jobs that match a filter; and what
+    it has done."""
 
     store: Store
     reports: Reports
@@ -45,6 +49,7 @@ class BulkAction:
     act: str
     wanted: JobFilter
     why: str  # the jobs' error
+    priority: int = 0
     changed: int = 0
     held: int = 0  # skipped, because transactions held their rows
     unsure: int = 0  # no answer tells whether they were changed
@@ -103,6 +108,8 @@ class BulkAction:
         now = self.env.due_now()
         if self.act == "retry":  # by its state: one that completed meanwhile stays so
             return await self.store.retry_many(jobs, now, wanted.state)
+        if self.act == "reprioritize":
+            return await self.store.reprioritize_many(jobs, self.priority)
         if self.act == "cancel":
             return await self.store.cancel_many(jobs, self.why, now)
         return await self.store.discard_many(jobs, self.why, now)
@@ -135,7 +142,7 @@ def acts_on(state: str | None) -> list[str]:
 def check(act: str, state: str | None, *, may_stop: bool) -> None:
     """Raises BadJob or BadFilter if the action cannot change all jobs of this state (None: of any).
     ``may_stop``: it may end before it has reached all of them."""
-    if act not in ACTS:
+    if act not in _FROM:
         raise errors.BadJob("no such action", got=act[:40], do=errors.suggest(act, ACTS))
     if state is not None and state not in _FROM[act]:
         raise errors.BadFilter(

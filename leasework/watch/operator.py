@@ -13,6 +13,7 @@ from leasework.env import Env
 from leasework.jobs.client import job_id_of, no_such_job
 from leasework.loops.recorder import as_row
 from leasework.model.filter import JobFilter, ids_that_begin
+from leasework.model.job import check_priority
 from leasework.model.missed import Missed
 from leasework.model.schedule import Spec
 from leasework.ports import NodeView, Now, Reports, ScheduleDefinition, Store
@@ -82,6 +83,13 @@ class Operator:
         where = await self.store.discard(job, self._reason("discarded", reason), self._now())
         return await self._told("discard", job, where)
 
+    async def reprioritize(self, given: UUID | str, priority: int) -> str:
+        """``waiting`` (it has this priority now), ``running`` or ``finished`` (nothing changed).
+        Raises JobNotFound, Conflict, BadJob for a number out of range."""
+        job = job_id_of(given)
+        where = await self.store.reprioritize(job, check_priority(priority))
+        return await self._told("reprioritize", job, where, f" to {priority}")
+
     async def ask_stack(self, given: UUID | str) -> bool:
         """Ask the job's node for the stack of its handler, which ``reports.stack`` shows after the
         node's next renewal. False if the job does not run. Raises JobNotFound."""
@@ -93,11 +101,11 @@ class Operator:
             await self._record("look at the stack", f"job {job}", 1)
         return asked
 
-    async def _told(self, act: str, job: UUID, where: str | None) -> str:
+    async def _told(self, act: str, job: UUID, where: str | None, how: str = "") -> str:
         if where is None:
             raise no_such_job(job)
         if where in CHANGED[act]:
-            await self._record(act, f"job {job}", 1)
+            await self._record(act, f"job {job}{how}", 1)
         return where
 
     async def terms(self, limit: int) -> list[EndedTerm]:
@@ -141,19 +149,24 @@ class Operator:
         words: str,
         reason: str = "",
         seconds: float | None = None,
+        priority: int = 0,
     ) -> BulkAction:
-        """``retry``, ``cancel`` or ``discard`` the matching jobs. Stop after ``seconds``.
+        """``retry``, ``cancel``, ``discard`` or ``reprioritize`` (to ``priority``) the matching
+        jobs. Stop after ``seconds``.
         ``words``: the filter as the person typed it, for the record. Raises BadFilter for a state
         that the action does not change, and for a retry without a state."""
         check(act, wanted.state, may_stop=seconds is not None)
-        why = "" if act == "retry" else self._reason(_VERBS[act], reason)
+        why = self._reason(_VERBS[act], reason) if act in _VERBS else ""
         size = self._settings.limits.batch_rows
-        action = BulkAction(self.store, self.reports, self._env, size, act, wanted, why)
+        action = BulkAction(
+            self.store, self.reports, self._env, size, act, wanted, why, check_priority(priority)
+        )
         try:
             await action.run(seconds)
         finally:
             if action.changed or action.unsure:
                 on = f"jobs {words or 'of any kind'}"
+                on += f" to {priority}" if act == "reprioritize" else ""
                 unsure = f", and perhaps {action.unsure:,} more" if action.unsure else ""
                 await self._record(act, on + unsure, action.changed)
         return action

@@ -34,13 +34,18 @@ async def on_job(site: Site, request: Request) -> Response:
     elif act == "discard":
         where = await operator.discard(job)
         said = {"waiting": "Job discarded.", "quarantined": "Job discarded."}
+    elif act == "reprioritize":
+        text = request.state.form.get("priority", "")[:10].strip()
+        number: Any = int(text) if text.removeprefix("-").isdecimal() else text
+        where = await operator.reprioritize(job, number)
+        said = {"waiting": f"Job given the priority {number}."}
     elif act == "stack":
         asked = await operator.ask_stack(job)
         where = "asked" if asked else "not running"
         said = {"asked": "Stack requested from the node."}
     else:
         raise errors.BadJob(
-            "no such action", got=act[:40], do=errors.suggest(act, (*ACTS, "stack"))
+            "no such action", got=act[:40], do=errors.suggest(act, (*ACTS, "reprioritize", "stack"))
         )
     nothing = {
         "running": "The job is running: cancel it first.",

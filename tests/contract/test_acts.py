@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
+from leasework.model.begins import Begins
 from leasework.model.filter import JobFilter
 from leasework.model.history import class_of
 from leasework.model.outcome import COMPLETED, Decision
@@ -106,6 +107,48 @@ async def test_a_retry_by_state_leaves_a_job_that_has_completed_meanwhile(world:
         assert found == (want | {restarted: "finished"} if restarted else want)
     assert await world.a.store.retry_many([later], world.now, "scheduled") == {later: "waiting"}
     assert [await world.state(job) for job in jobs] == ["completed", "available", "available"]
+
+
+async def test_waiting_jobs_are_given_another_priority(world: World):
+    running, done = await world.claimed(priority=7), await world.claimed(world.b)
+    await world.b.ack(done)
+    low, there, mine = [(await world.enqueue(priority=p))[0] for p in (9, 5, 5)]
+    [later], [held] = await world.enqueue(run_in=60), await world.enqueue(priority=5)
+    await world.a.lead()
+    await world.heard()
+    async with world.hold(held):
+        found = await world.a.store.reprioritize_many(
+            [low, mine, later, held, running.id, done.id, uuid4()], 5
+        )
+    assert found == {
+        low: "waiting", mine: "waiting", later: "waiting", held: "locked",
+        running.id: "running", done.id: "finished",
+    }  # fmt: skip
+    assert (await world.get(later)).state == State.SCHEDULED
+    claimed = await world.b.claim()
+    assert [job.id for job in claimed] == [there, mine, held, low], "behind those of this priority"
+    assert {job.priority for job in claimed} == {5}
+    assert await world.a.store.reprioritize(later, -2) == "waiting"
+    assert await world.a.store.reprioritize(uuid4(), -2) is None
+    assert ((await world.get(later)).priority, (await world.get(running.id)).priority) == (-2, 7)
+
+
+async def test_a_worker_that_is_ahead_finds_a_job_of_another_priority(world: World):
+    """Its claims begin behind the old seat of the job, at each priority."""
+    [waits] = await world.enqueue(priority=9)
+    begins = Begins(lambda: 0.0)
+
+    async def claim(limit: int) -> list[UUID]:
+        found = await world.b.store.claim(
+            world.b.id, world.b.epoch, {"default": limit}, [], world.now, begins
+        )
+        return [job.id for job in found]
+
+    for _ in range(3):
+        [job] = await world.enqueue(priority=1)
+        assert await claim(1) == [job]
+    assert await world.a.store.reprioritize(waits, 1) == "waiting"
+    assert await claim(1) == [waits]
 
 
 async def test_the_attempts_of_a_job_are_kept(world: World):

@@ -103,6 +103,28 @@ def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
         assert "or --where" in cli(*wrong, exits=2).stderr
 
 
+def test_waiting_jobs_are_given_another_priority_and_the_event_says_by_whom(cli: Cli):
+    jobs = [cli.enqueue(queue="mail") for _ in range(3)]
+    rows = "select priority from leasework.jobs order by id"
+    told = cli("jobs", "reprioritize", str(jobs[0]), "--priority", "-7").stdout
+    assert "was given the priority -7" in told and cli.sql(rows) == [(-7,), (0,), (0,)]
+    asked = cli("jobs", "reprioritize", "--where", "queue:mail", "--priority", "5", typed="y\n")
+    assert "Reprioritize 3 jobs?" in asked.stdout
+    assert "3 jobs given the priority 5" in asked.stdout and cli.sql(rows) == [(5,)] * 3
+    assert cli.acts() == [("reprioritize", 1, "cli"), ("reprioritize", 3, "cli")]
+    assert cli.sql("select fields ->> 'on' from leasework.events order by id") == [
+        (f"job {jobs[0]} to -7",), ("jobs queue:mail to 5",),
+    ]  # fmt: skip
+    for wrong in (str(jobs[0]), "--where=queue:mail"):
+        given = ["jobs", "reprioritize", wrong, "--yes", "--priority", "99999"]
+        assert "from -32768 to 32767" in cli(*given, exits=1).stderr
+    given = ["jobs", "reprioritize", "--where", "state:discarded", "--yes", "--priority", "1"]
+    assert "changes no jobs in this state" in cli(*given, exits=1).stderr
+    cli("jobs", "discard", str(jobs[0]))
+    done = cli("jobs", "reprioritize", str(jobs[0]), "--priority", "1", exits=1)
+    assert "has already finished" in done.stderr
+
+
 def test_the_event_of_an_act_has_no_secret_of_its_filter(cli: Cli):
     cli.enqueue(queue="mail", payload={"api_token": "s3cret"})
     given = "args.api_token:s3cret queue:mail"

@@ -108,6 +108,22 @@ def test_a_form_acts_in_the_name_of_the_person(ops: httpx.Client, dsn: str) -> N
         assert connection.execute(query).fetchall() == [("Ada", "cancel")]
 
 
+def test_the_page_of_a_job_changes_its_priority(ops: httpx.Client, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        made = connection.execute('select id from leasework.enqueue(\'{"task": "t"}\')')
+        [(job,)] = made.fetchall()
+        page = ops.get(f"/ops/jobs/{job}", headers=ADA)
+        token = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
+        assert token and 'value="reprioritize"' in page.text
+        form = {"form_token": token[1], "act": "reprioritize"}
+        for given in ("-5", "99999", "x", "", "9" * 5000, "²"):
+            answer = ops.post(f"/ops/jobs/{job}/act", data=form | {"priority": given}, headers=ADA)
+            assert answer.status_code == (303 if given == "-5" else 400), given
+        assert connection.execute("select priority from leasework.jobs").fetchall() == [(-5,)]
+        query = "select fields ->> 'who', fields ->> 'act', fields ->> 'on' from leasework.events"
+        assert connection.execute(query).fetchall() == [("Ada", "reprioritize", f"job {job} to -5")]
+
+
 def test_no_body_is_read_further_than_its_limit(app: App) -> None:
     class Huge:
         def read(self, size: int) -> bytes:

@@ -43,6 +43,20 @@ class ControlOperations:
             return "quarantined"
         return "running" if row is not None else "finished" if done is not None else None
 
+    async def reprioritize(self, job: UUID, priority: int) -> str | None:
+        db, row = self.db, self.db.jobs.get(job)
+        if row is None:
+            return "finished" if job in db.done else None
+        if row.node is not None:
+            return "running"
+        self._unlocked(job)
+        if row.ready and row.priority != priority:
+            row.seat = db.new_seat()
+        row.options = replace(row.options, priority=priority)
+        if row.ready:
+            db.wake([row.queue])
+        return "waiting"
+
     async def retry(self, job: UUID, now: Now) -> str | None:
         return await self._retry(job, now, None)
 

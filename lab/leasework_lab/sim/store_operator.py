@@ -36,6 +36,9 @@ class SimOperators(ControlOperations, OperatorStore):
     ) -> dict[UUID, str]:
         return await self._each(jobs, lambda job: self._retry(job, now, state))
 
+    async def reprioritize_many(self, jobs: Sequence[UUID], priority: int) -> dict[UUID, str]:
+        return await self._each(jobs, lambda job: self.reprioritize(job, priority))
+
     async def _each(
         self, jobs: Sequence[UUID], act: Callable[[UUID], Awaitable[str | None]]
     ) -> dict[UUID, str]:

@@ -173,6 +173,9 @@ class PgJobs(JobStore, OperatorStore):
     async def discard(self, job: UUID, reason: str, now: Now) -> str | None:
         return await _control(job, lambda: self.discard_many([job], reason, now))
 
+    async def reprioritize(self, job: UUID, priority: int) -> str | None:
+        return await _control(job, lambda: self.reprioritize_many([job], priority))
+
     async def get(self, job: UUID) -> JobRecord | None:
         for _ in range(2):  # as in _control
             rows = await self._pool.fetch("job/get", {"job": job})
