@@ -181,8 +181,9 @@ CATALOGUE: dict[str, Kind] = {
     # schedules
     "schedules_synced": Kind(
         "info",
-        "the schedules in the database were changed to match the code",
-        ("kept", "dropped", "release", "app"),
+        "the schedules in the database were changed to match the code; restored: those of them "
+        "that had matched before, until somebody else changed or deleted them",
+        ("kept", "dropped", "restored", "release", "app"),
     ),
     "tick_missed": Kind(
         "warning",

@@ -75,6 +75,8 @@ class Syncer(Service):
         """The newest other release at the last sync. If it changes, sync again."""
         self._look_at = 0.0
         """When to sync again in any case (boot clock)."""
+        self._looked_at: datetime | None = None
+        """The database's time of the last sync."""
 
     async def tick(self, now: datetime | None) -> float:
         if not self._guard.membership.token:
@@ -84,11 +86,14 @@ class Syncer(Service):
         if newest == self._stands and boot_now < self._look_at:
             return self._look_at - boot_now
         moment = await self._store.database_now(now)
-        definitions = [planned.definition(moment) for planned in self._planned]
+        again = newest == self._stands
+        # what is missing now was deleted since the last look, and its moments since then are due
+        since = self._looked_at if again and self._looked_at else moment
+        definitions = [planned.definition(since) for planned in self._planned]
         app, release = self._settings.name, self._release
         # a look that changes nothing waits for nobody, and needs no further connection
-        store = self._store if newest == self._stands else self._users
-        self._stands = None
+        store = self._store if again else self._users
+        self._look_at = 0.0
         try:
             synced = await store.sync_schedules(app, release, definitions, now)
         except Unavailable as error:  # perhaps this login may open no further connection
@@ -96,11 +101,13 @@ class Syncer(Service):
                 raise
             synced = await self._store.sync_schedules(app, release, definitions, now)
         self._stands, self._look_at = newest, boot_now + Tuning.sync_seconds
+        self._looked_at = moment
         if synced.kept or synced.dropped:
             self._emit(
                 "schedules_synced",
                 kept=list(synced.kept),
                 dropped=list(synced.dropped),
+                restored=list(synced.kept) if again else [],
                 release=release,
                 app=app,
             )

@@ -41,6 +41,33 @@ async def test_a_schedule_that_the_code_drops_takes_its_undecided_moments_along(
     assert await world.a.store.due_schedules("default", 10, world.now) == []
 
 
+async def test_a_schedule_that_somebody_deleted_comes_back_with_its_undecided_moments(
+    world: World,
+):
+    term = await world.a.lead()
+    await sync(world)
+    assert await world.a.store.fire(term, "default", [plan(None, 0, 1, 2)], at(2))
+    assert await world.a.store.delete_schedule("default", "tick", True)
+    world.now = at(5)
+    # as of a look before what was decided, and before what was not
+    assert (await sync(world, planned(next_at=at(1)))).kept == ["tick"]
+    [due] = await world.a.store.due_schedules("default", 10, world.now)
+    assert (due.next_at, due.high_water) == (at(1), at(2)), "nothing up to the mark fires again"
+
+
+@pytest.mark.parametrize("wrong", [None, 1e6])
+async def test_a_next_moment_that_somebody_moved_goes_back(world: World, wrong: float | None):
+    term = await world.a.lead()
+    await sync(world)
+    moved = structs.replace(plan(None, 0, 1), next_at=wrong and at(wrong))
+    assert await world.a.store.fire(term, "default", [moved], at(1))
+    assert (await sync(world, planned(next_at=at(1)))).kept == [], "decided"
+    assert (await sync(world, planned(next_at=at(2)))).kept == ["tick"]
+    assert (await sync(world, planned(next_at=at(3)))).kept == []
+    [due] = await world.a.store.due_schedules("default", 10, at(9))
+    assert (due.next_at, due.high_water) == (at(2), at(1))
+
+
 async def test_the_same_moments_stay_due_and_new_ones_begin_anew(world: World):
     await sync(world)
     await sync(world, planned(missed="skip", next_at=at(99)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -78,6 +79,29 @@ async def test_what_is_in_line_is_neither_written_nor_locked(made: Database):
     await service.tick(None)
     assert len(before) == 2 and await made.sql(rows) == before
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    "by_hand",
+    ["delete from leasework.schedule", "update leasework.schedule set next_at = null"],
+)
+async def test_a_schedule_that_somebody_deleted_loses_no_moment(made: Database, by_hand: str):
+    process, told = made.process(), list[Any]()
+    await process.step()
+    service = syncer(process, [planned("a")], told)
+    await service.tick(None)
+    await made.sql(by_hand)
+    seen = await process.store.database_now(None)
+    # a whole interval passes before the next look
+    process.clock.at += Tuning.sync_seconds
+    later = seen + timedelta(seconds=Tuning.sync_seconds)
+    await service.tick(later)
+    assert told == [("schedules_synced", "a"), ("schedules_synced", "a")]
+    [due] = await process.store.due_schedules("default", 9, later)
+    assert due.next_at and seen < due.next_at <= later, "the moment of which nobody knew"
+    process.clock.at += Tuning.sync_seconds
+    await service.tick(later)
+    assert len(told) == 2, "it stays"
 
 
 class NoConnection:

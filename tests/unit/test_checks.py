@@ -550,6 +550,14 @@ def synced(number: int, **fields: Any) -> EventView:
     return EVENT._replace(id=number, kind="schedules_synced", fields=fields)
 
 
+def test_a_schedule_that_was_deleted_by_hand_and_restored_is_a_note():
+    [found] = wrong(events=[synced(1, kept=["a", "b"]), synced(2, kept=["b"], restored=["b"])])
+    assert (found.kind, found.level) == ("schedule_restored", "note")
+    assert "'b' of 'shop' was deleted" in found.sentence and "pause b" in found.do
+    disputed = [synced(1, dropped=["b"]), synced(2, kept=["b"], restored=["b"])]
+    assert not wrong(events=disputed), "by another process"
+
+
 def test_schedules_that_processes_of_one_release_take_from_each_other_are_a_problem():
     defined, removed = {"kept": ["a", "b"]}, {"dropped": ["b"]}
     deployed = [synced(1, **defined), synced(2, **removed, release="r2")]

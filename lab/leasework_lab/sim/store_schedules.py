@@ -159,15 +159,26 @@ class SimSchedules(ScheduleStore):
     def _keep(self, app: str, release: str, given: ScheduleDefinition, moment: datetime) -> bool:
         old = self.db.schedules.get((app, given.name))
         if old is None:
+            decided = [
+                tick.until or at
+                for (owner, name, at), tick in self.db.ticks.items()
+                if (owner, name) == (app, given.name) and tick.state != "manual"
+            ]
             self.db.schedules[app, given.name] = ScheduleRow(
-                app=app, release=release, updated_at=moment, **structs.asdict(given)
-            )
+                app=app, release=release, updated_at=moment, **structs.asdict(given),
+                high_water=max(decided, default=None),
+            )  # fmt: skip
             return True
         same = all(getattr(old, name) == getattr(given, name) for name in _COMPARED)
-        if same and old.in_code and old.release == release:
+        first, mark = given.next_at, old.high_water
+        undecided = first is not None and (mark is None or mark < first)
+        skips = undecided and (old.next_at is None or (first and old.next_at > first))
+        if same and old.in_code and old.release == release and not skips:
             return False
         if old.spec != given.spec:
             _redefine(old, given, moment)
+        elif skips:
+            old.next_at = first
         for name in (*_COMPARED, "described"):
             setattr(old, name, getattr(given, name))
         old.release, old.updated_at, old.in_code = release, moment, True

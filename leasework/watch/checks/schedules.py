@@ -81,7 +81,7 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
 
 @check(
     "Processes of one release define different schedules. Each removes those of the others within "
-    "a minute, and their moments are lost.",
+    "a minute, and restores its own, whose moments are then late.",
     "Let every process of a release import all modules that define schedules",
     page="schedules",
 )  # fmt: skip
@@ -98,6 +98,22 @@ def _schedules_disputed(facts: Facts) -> Iterator[str | Said]:
                     f"Schedule {shorten(name)!r} of {app!r} was removed {times} times within ten "
                     f"minutes: not all processes of the release {shorten(release)!r} define it"
                 )
+
+
+@check(
+    "Somebody deleted or changed a schedule of the code by hand within the last ten minutes, and a "
+    "process restored it. Its moments in between were decided late.",
+    "To stop a schedule, pause it (leasework schedules pause {name}) or remove it from the code",
+    level=NOTE, page="schedules",
+)  # fmt: skip
+def _schedule_restored(facts: Facts) -> Iterator[str | Said]:
+    named: dict[str, set[tuple[str, str]]] = {"restored": set(), "dropped": set()}
+    for app, events in lately(facts, "schedules_synced", "app"):
+        for field, names in named.items():
+            names.update((app, name) for e in events for name in e.fields.get(field) or ())
+    for app, name in sorted(named["restored"] - named["dropped"]):  # the others are disputed
+        said = f"Schedule {shorten(name)!r} of {app!r} was deleted or changed by hand, and restored"
+        yield Said(said, {"name": shorten(name)})
 
 
 def _cause(event: EventView) -> tuple[str, bool]:

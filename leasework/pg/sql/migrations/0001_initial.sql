@@ -523,7 +523,7 @@ begin
     new.high_water := old.high_water;
     new.former := old.former;
     if old.spec = new.spec then
-        new.next_at := old.next_at;
+        new.next_at := case when old.high_water >= new.next_at then old.next_at else least(old.next_at, new.next_at) end;
     elsif old.next_at <= new.updated_at then
         new.former := jsonb_build_object(
             'first', new.next_at,
