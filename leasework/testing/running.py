@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,9 +20,12 @@ from leasework.env import Env
 from leasework.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout, suggest
 from leasework.model.job import JobRecord
 from leasework.model.moments import Duration, checked_timeout
+from leasework.model.schedule import Spec
 from leasework.node import Node
 from leasework.pg.schema.scratch import check_for_tests
+from leasework.ports import LeftOut, StoredSchedule
 from leasework.testing.databases import refuse_uncommitted_async
+from leasework.tuning import Tuning
 
 _LOOK_SECONDS = 0.01
 
@@ -54,10 +57,11 @@ async def drain(
 
     With ``until``, a moment with a time zone or a time from now, leasework's clock moves on to that
     moment, from one due time to the next, without waiting. Delayed jobs, retries and deadlines that
-    are due by then have their turn, and the ``schedules`` that you name fire::
+    are due by then have their turn, and the ``schedules`` that you name fire, those of the code and
+    those that were put::
 
         await drain(app, until=timedelta(hours=1))
-        await drain(app, until=seven, schedules=["daily_report"])
+        await drain(app, until=seven, schedules=["daily_report", "report-42"])
 
     After ``timeout``, in seconds, it cancels the running jobs, gives them back, and raises
     WaitTimeout.
@@ -66,8 +70,13 @@ async def drain(
     """
     await refuse_uncommitted_async(app, "drain")
     check_for_tests((await app.located()).dsn, "drain")
-    planned = [_planned(app, name) for name in schedules]
-    if planned and until is None:
+    reports = await app.reports()
+    planned = [
+        _planned(app, name)
+        for name in schedules
+        if name in app._planned or not await reports.get_schedule(app.settings.name, name)
+    ]
+    if schedules and until is None:
         raise ConfigError("schedules need a time to fire in", do="Give until= as well")
     before, env = app.env, _MovedEnv()
     app.env = env
@@ -78,7 +87,7 @@ async def drain(
             await node._duties["stager"].stop()  # this is done here, at each moment
         ran: dict[UUID, None] = {}
         _note_claims(node, ran)
-        passing = _Passing(app, node, env, ran, planned)
+        passing = _Passing(app, node, env, ran, planned, set(schedules))
         async with app.state_for(node):
             await _drain(passing, until, checked_timeout(timeout))
     finally:
@@ -113,6 +122,15 @@ async def _drain(
         await asyncio.shield(node.stop())
 
 
+class _Named(Periodic):
+    """Fires the schedules that a test names, without ``others``."""
+
+    others: Sequence[LeftOut] = ()
+
+    def _left_out(self) -> list[LeftOut]:
+        return [*super()._left_out(), *self.others]
+
+
 @dataclass(eq=False)
 class _Passing:
     """Runs jobs and lets time pass. It does itself what the leader's duties do when something is
@@ -123,6 +141,7 @@ class _Passing:
     _env: _MovedEnv
     _ran: dict[UUID, None]
     _planned: list[Planned]
+    _named: set[str]
 
     async def until(self, end: datetime | timedelta) -> None:
         """Raises ConfigError for a moment in the past."""
@@ -136,12 +155,12 @@ class _Passing:
             await asyncio.sleep(_LOOK_SECONDS)
         await self.node._loops["deadlines"].stop()
         context = structs.replace(self.node.context, env=self._env, store=store)
-        self._periodic = Periodic(context, self._term)
+        self._periodic = _Named(context, self._term)
         if self._planned:
             definitions = [planned.definition(following) for planned in self._planned]
             await store.sync_schedules(app.settings.name, app.release, definitions, following)
         while following is not None and following <= end:
-            following = await self._moment(following)
+            following = await self._moment(following, end)
 
     async def until_idle(self) -> None:
         """Return when no job is available or runs."""
@@ -155,7 +174,7 @@ class _Passing:
             quiet = 0 if waiting or changed or len(node.running) else quiet + 1
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _moment(self, moment: datetime) -> datetime | None:
+    async def _moment(self, moment: datetime, end: datetime) -> datetime | None:
         """Do what is due at that moment. Return the next one; the same if there may be more."""
         store, settings = self._store, self._app.settings
         rows = settings.limits.batch_rows
@@ -164,9 +183,12 @@ class _Passing:
         staged = await store.stage(self._term(), rows, moment)
         swept = await store.sweep(rows, moment)
         waits = [staged.next_in, swept.next_in]
-        if self._planned:
+        if self._named:
+            due = await store.due_schedules(settings.name, Tuning.read_rows, end)
+            others = [LeftOut(s.name, s.mark, s.missed) for s in due if s.name not in self._named]
+            self._periodic.others = others
             await self._periodic.tick(moment)
-            waits.append((await store.next_schedule(settings.name, moment))[0])
+            waits.append((await store.next_schedule(settings.name, moment, others))[0])
         await self.until_idle()
         if staged.count or swept.breaches or len(self._ran) > before:
             return moment
@@ -205,15 +227,25 @@ def _planned(app: App, name: str) -> Planned:
 
 
 def next_runs(
-    app: App, schedule: Task[Any, Any] | str, *, after: datetime | None = None, count: int = 1
+    app: App,
+    schedule: Task[Any, Any] | StoredSchedule | str,
+    *,
+    after: datetime | None = None,
+    count: int = 1,
 ) -> list[datetime]:
-    """Return the next ``count`` moments of a schedule of the code, after the moment ``after``
-    (default: now). It needs no database. ``schedule`` is the schedule's name, or the task if the
-    schedule has no name of its own. A schedule that ends has fewer moments. Raises BadSchedule::
+    """Return the next ``count`` moments of a schedule, after the moment ``after`` (default: now).
+    It needs no database. ``schedule`` is the name of a schedule of the code, or the task if the
+    schedule has no name of its own, or what ``app.schedules.get`` returned. A schedule that ends
+    has fewer moments. Raises BadSchedule::
 
         [monday] = next_runs(app, "report", after=datetime(2030, 1, 4, 12, tzinfo=UTC))
         assert monday == datetime(2030, 1, 7, 7, tzinfo=UTC)
+
+        next_runs(app, await app.schedules.get("report-42"))
     """
-    spec = _planned(app, schedule if isinstance(schedule, str) else schedule.name).spec
+    if isinstance(schedule, StoredSchedule):
+        spec = Spec.from_json(schedule.spec)
+    else:
+        spec = _planned(app, schedule if isinstance(schedule, str) else schedule.name).spec
     moments = spec.after(app.env.wall_now() if after is None else after)
     return list(islice(moments, max(0, count)))
