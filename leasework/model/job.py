@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -216,7 +216,7 @@ def _check(job: JobOptions) -> None:
             raise BadJob(f"{label} has more than {Limits.text_chars} characters", got=text)
     if not isinstance(job.history, bool):
         raise BadJob("history must be True or False", got=job.history)
-    check_priority(job.priority)
+    _check_number("priority", job.priority, -32768, 32767, whole=True)
     _check_number("max_attempts", job.max_attempts, 1, Limits.max_attempts, whole=True)
     _check_number("version", job.version, 1, 32767, whole=True)
     if job.run_at is not None and job.run_in is not None:
@@ -238,12 +238,6 @@ def _check(job: JobOptions) -> None:
         if job.unique is None:
             raise BadJob("unique_for needs unique", do="Give the key: unique='user-42'")
     _check_tags(job.tags)
-
-
-def check_priority(priority: object) -> int:
-    """Return it. Raises BadJob."""
-    _check_number("priority", priority, -32768, 32767, whole=True)
-    return cast("int", priority)
 
 
 def _check_tags(tags: object) -> None:

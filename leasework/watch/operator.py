@@ -13,7 +13,7 @@ from leasework.env import Env
 from leasework.jobs.client import job_id_of, no_such_job
 from leasework.loops.recorder import as_row
 from leasework.model.filter import JobFilter, ids_that_begin
-from leasework.model.job import check_priority
+from leasework.model.job import JobOptions
 from leasework.model.missed import Missed
 from leasework.model.schedule import Spec
 from leasework.ports import NodeView, Now, Reports, ScheduleDefinition, Store
@@ -87,7 +87,8 @@ class Operator:
         """``waiting`` (it has this priority now), ``running`` or ``finished`` (nothing changed).
         Raises JobNotFound, Conflict, BadJob for a number out of range."""
         job = job_id_of(given)
-        where = await self.store.reprioritize(job, check_priority(priority))
+        options = JobOptions("any", priority=priority)  # which checks it
+        where = await self.store.reprioritize(job, options.priority)
         return await self._told("reprioritize", job, where, f" to {priority}")
 
     async def ask_stack(self, given: UUID | str) -> bool:
@@ -158,9 +159,8 @@ class Operator:
         check(act, wanted.state, may_stop=seconds is not None)
         why = self._reason(_VERBS[act], reason) if act in _VERBS else ""
         size = self._settings.limits.batch_rows
-        action = BulkAction(
-            self.store, self.reports, self._env, size, act, wanted, why, check_priority(priority)
-        )
+        action = BulkAction(self.store, self.reports, self._env, size, act, wanted, why)
+        action.priority = JobOptions("any", priority=priority).priority  # checked
         try:
             await action.run(seconds)
         finally:
