@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from leasework.errors import WrongConnection, WrongSelect
+from leasework.pg.users.kinds import described, recognise
 from leasework.pg.users.row_claim import check_lock, claiming, refused
 from leasework.pg.users.user import check_asyncpg, check_psycopg
 
@@ -44,14 +45,10 @@ def claim_rows(
     WrongConnection (no transaction, SQLite), WrongSelect, or ConfigError for another ``lock``.
     """
     check_lock(lock)
-    for kind in type(connection).__mro__:
-        run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
-        if run:
-            return run(connection, select, params, of, lock)
-    if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
-        return _django(connection, select, params, of, lock)
-    name = type(connection).__module__ + "." + type(connection).__qualname__
-    if "sqlite" in name:
+    kind, inside = recognise(connection)
+    if kind:
+        return _RUNNERS[kind](inside, select, params, of, lock)
+    if "sqlite" in (name := described(connection)):
         raise _cannot_lock_rows("sqlite")
     raise WrongConnection(
         "rows cannot be claimed on this kind of connection",
@@ -192,15 +189,11 @@ async def _sqlalchemy_async(target: Any, select: Any, params: Any, of: Any, lock
 
 Run = Callable[[Any, Any, Any, Any, str], list[Any] | Awaitable[list[Any]]]
 
-_RUNNERS: dict[tuple[str, str], Run] = {
-    ("psycopg", "Connection"): _psycopg,
-    ("psycopg", "AsyncConnection"): _psycopg_async,
-    ("asyncpg", "Connection"): _asyncpg,
-    ("asyncpg", "PoolConnectionProxy"): _asyncpg,
-    ("sqlalchemy", "Session"): _sqlalchemy,
-    ("sqlalchemy", "scoped_session"): _sqlalchemy,
-    ("sqlalchemy", "Connection"): _sqlalchemy,
-    ("sqlalchemy", "AsyncSession"): _sqlalchemy_async,
-    ("sqlalchemy", "async_scoped_session"): _sqlalchemy_async,
-    ("sqlalchemy", "AsyncConnection"): _sqlalchemy_async,
+_RUNNERS: dict[str, Run] = {
+    "psycopg": _psycopg,
+    "psycopg async": _psycopg_async,
+    "asyncpg": _asyncpg,
+    "sqlalchemy": _sqlalchemy,
+    "sqlalchemy async": _sqlalchemy_async,
+    "django": _django,
 }

@@ -14,6 +14,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
+from werkzeug.local import LocalProxy
 
 from leasework import App
 from leasework.errors import (
@@ -25,6 +26,7 @@ from leasework.errors import (
     WrongConnection,
 )
 from tests.pg.drivers import ALL, ASYNC, SYNC, Open, asyncpg_arguments, done, url
+from tests.support.procs import Processes
 
 Sql = Callable[..., Awaitable[list[Any]]]
 
@@ -186,6 +188,32 @@ async def test_a_transaction_that_may_only_read_is_named(
         await users.set_read_only(True)
         with pytest.raises(ReadOnlyServer, match="transaction of this connection is read-only"):
             await task.using(on=users).enqueue()
+
+
+# -- proxies ---------------------------------------------------------------------------------------
+_QUIET = {
+    "DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false",
+    "DD_REMOTE_CONFIGURATION_ENABLED": "false",
+    "DD_TRACE_AGENT_URL": "unix:///no/such/socket",
+}
+
+
+async def test_connections_that_monitoring_agents_have_wrapped_are_used_as_others(
+    migrated: str, sql: Sql, procs: Processes
+) -> None:
+    await sql("create table effect (n int)")
+    await sql("insert into effect values (1)")
+    child = procs.start("-m", "tests.pg.agents", env={"LEASEWORK_DSN": migrated, **_QUIET})
+    assert child.wait(120) == 0, child.tail()
+
+
+async def test_a_proxy_that_only_claims_to_be_a_connection_is_used_as_one(
+    app: App, task: Any, migrated: str
+) -> None:
+    for name in ("psycopg async", "asyncpg", "sqlalchemy AsyncSession over psycopg"):
+        async with ALL[name](migrated) as way:
+            proxy = LocalProxy(lambda way=way: way.connection)
+            assert (await task.using(on=proxy).enqueue()).created, name
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -79,6 +79,21 @@ async def test_an_atomic_block_brings_row_and_job_together(
     assert await sql("select n from effect") == [(1,)]
 
 
+async def test_the_connection_of_another_packages_database_backend_is_djangos(
+    app: App, task: Any, database: Any
+) -> None:
+    """Such as django_prometheus, which counts queries."""
+
+    def view() -> Any:
+        base: Any = type(connections["default"])
+        kind = type("DatabaseWrapper", (base,), {"__module__": "django_prometheus.db.backends"})
+        connections["default"] = kind(connections.settings["default"])
+        with transaction.atomic():
+            return app.sync.enqueue(task.job(), on=connections["default"])
+
+    assert (await in_thread(view)).created
+
+
 async def test_a_block_that_raises_leaves_neither(
     app: App, task: Any, database: Any, sql: Sql
 ) -> None:

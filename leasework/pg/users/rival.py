@@ -10,6 +10,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from leasework.errors import ConfigError, SameSession
+from leasework.pg.users.kinds import described, recognise
 
 _WHO = "select pg_backend_pid()"
 
@@ -60,24 +61,22 @@ def open_rival(dsn: str, beside: Any = None) -> Iterator[RivalSession]:
 
 def backend_pid(connection: Any) -> int:
     """The pid that the server reports; the driver may only know a pooler's. Raises ConfigError."""
-    if hasattr(connection, "get_bind"):  # a SQLAlchemy Session
-        connection = connection.connection()
-    if hasattr(connection, "exec_driver_sql") and hasattr(connection, "dialect"):
-        is_sync = not hasattr(connection, "run_sync")
-        row = connection.exec_driver_sql(_WHO).first() if is_sync else None
-    elif hasattr(connection, "vendor"):  # Django
-        with connection.cursor() as cursor:
+    kind, inside = recognise(connection)
+    row = None
+    if kind == "sqlalchemy":
+        inside = inside.connection() if hasattr(inside, "get_bind") else inside
+        row = inside.exec_driver_sql(_WHO).first()
+    elif kind == "django":
+        with inside.cursor() as cursor:
             cursor.execute(_WHO)
             row = cursor.fetchone()
-    elif isinstance(connection, psycopg.Connection):
-        with psycopg.Cursor(connection, row_factory=tuple_row) as cursor:
+    elif kind == "psycopg":
+        with psycopg.Cursor(inside, row_factory=tuple_row) as cursor:
             row = cursor.execute(_WHO).fetchone()
-    else:
-        row = None
     if row is None:
         raise ConfigError(
             "leasework cannot read the server process of this kind of session",
-            got=type(connection).__module__ + "." + type(connection).__qualname__,
+            got=described(connection),
             do="Pass the result of its `select pg_backend_pid()`",
         )
     return int(row[0])

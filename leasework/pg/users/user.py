@@ -36,6 +36,7 @@ from leasework.model.job import JobRequest, encode
 from leasework.pg.connection.encodings import json_in_ascii
 from leasework.pg.connection.faults import sqlstate_of, translate
 from leasework.pg.sql import statement
+from leasework.pg.users.kinds import ASYNC, described, recognise
 
 _IDLE_MS = 10_000
 """How long a transaction that holds a job's row may be idle. That allows a pause between two
@@ -157,10 +158,10 @@ class UserConnections:
     def need_sync(self, connection: Any) -> None:
         """Raises BadJob if calls on it must be awaited. Check this first: a call abandoned halfway
         leaves the user's connection unusable."""
-        if _runner(connection) in _ASYNC:
+        if recognise(connection)[0] in ASYNC:
             raise BadJob(
                 "code without an event loop needs a connection of a sync driver",
-                got=type(connection).__module__ + "." + type(connection).__qualname__,
+                got=described(connection),
                 do="Pass a psycopg.Connection, a SQLAlchemy Session or a Django connection; "
                 "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
             )
@@ -168,7 +169,7 @@ class UserConnections:
     async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
         """Run one statement of sql/ in the user's transaction, and return its rows. Raises
         WrongConnection."""
-        run = _runner(connection)
+        run, connection = _runner(connection)
         if not _in_loop():
             self.need_sync(connection)
         try:
@@ -219,18 +220,15 @@ def _driver_error(error: BaseException | None) -> Exception | None:
     return found
 
 
-def _runner(connection: Any) -> Run:
-    """The function that runs a statement on it. Raises WrongConnection with what would work."""
-    for kind in type(connection).__mro__:
-        run = _RUNNERS.get((kind.__module__.split(".")[0], kind.__name__))
-        if run:
-            return run
-    # django.db.connection is a proxy from django.utils; the connection itself is from django.db
-    if type(connection).__module__.startswith("django.") and hasattr(connection, "vendor"):
-        return _run_django
+def _runner(given: Any) -> tuple[Run, Any]:
+    """The function that runs a statement on it, and the connection inside its proxies. Raises
+    WrongConnection with what would work."""
+    kind, connection = recognise(given)
+    if kind:
+        return _RUNNERS[kind], connection
     raise WrongConnection(
         "on= cannot use this",
-        got=type(connection).__module__ + "." + type(connection).__qualname__,
+        got=described(given),
         do="Pass a psycopg or asyncpg connection, a SQLAlchemy Session or Connection (sync or "
         "async), or django.db.connection",
     )
@@ -375,16 +373,11 @@ async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows
     return rows
 
 
-_RUNNERS: dict[tuple[str, str], Run] = {
-    ("psycopg", "Connection"): _run_psycopg,
-    ("psycopg", "AsyncConnection"): _run_psycopg_async,
-    ("asyncpg", "Connection"): _run_asyncpg,
-    ("asyncpg", "PoolConnectionProxy"): _run_asyncpg,
-    ("sqlalchemy", "Session"): _run_sqlalchemy,
-    ("sqlalchemy", "scoped_session"): _run_sqlalchemy,
-    ("sqlalchemy", "Connection"): _run_sqlalchemy,
-    ("sqlalchemy", "AsyncSession"): _run_sqlalchemy_async,
-    ("sqlalchemy", "async_scoped_session"): _run_sqlalchemy_async,
-    ("sqlalchemy", "AsyncConnection"): _run_sqlalchemy_async,
+_RUNNERS: dict[str, Run] = {
+    "psycopg": _run_psycopg,
+    "psycopg async": _run_psycopg_async,
+    "asyncpg": _run_asyncpg,
+    "sqlalchemy": _run_sqlalchemy,
+    "sqlalchemy async": _run_sqlalchemy_async,
+    "django": _run_django,
 }
-_ASYNC = (_run_psycopg_async, _run_asyncpg, _run_sqlalchemy_async)

@@ -12,6 +12,7 @@ from typing import Any
 
 from leasework.errors import Unavailable
 from leasework.model.lock_key import LockKey
+from leasework.pg.users.kinds import recognise
 from leasework.pg.users.user import UserConnections
 from leasework.tuning import Tuning
 
@@ -96,19 +97,17 @@ async def _ender(connection: Any) -> Callable[[], None]:
     return shut
 
 
-async def _driver(connection: Any) -> Any:
+async def _driver(given: Any) -> Any:
     """Return the driver's connection inside a framework's. None if it is not available: the next
     statement then reports why."""
     with suppress(Exception):
-        if type(connection).__module__.startswith("sqlalchemy."):
-            if hasattr(connection, "sync_session") or hasattr(connection, "sync_connection"):
-                return await connection.run_sync(_of_sqlalchemy)
-            if type(connection).__name__ == "async_scoped_session":
-                return await connection().run_sync(_of_sqlalchemy)
+        kind, connection = recognise(given)
+        if kind == "sqlalchemy async":  # an async_scoped_session has no run_sync
+            target = connection if hasattr(connection, "run_sync") else connection()
+            return await target.run_sync(_of_sqlalchemy)
+        if kind == "sqlalchemy":
             return _of_sqlalchemy(connection)
-        if hasattr(connection, "vendor"):  # Django
-            return connection.connection
-        return connection
+        return connection.connection if kind == "django" else connection
     return None
 
 
