@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from uuid import UUID
 
 
 class LeaseworkError(Exception):
@@ -73,7 +74,12 @@ class DeadlineNotFound(UsageError):
 
 
 class UniqueConflict(UsageError):
-    """Another job holds the unique key, and ``on_conflict`` is ``"raise"``."""
+    """Another job holds the unique key, and ``on_conflict`` is ``"raise"``. ``.job`` is the id of
+    the job that holds it."""
+
+    def __init__(self, what: str, *, do: str = "", job: UUID | None = None) -> None:
+        super().__init__(what, got=f"job {job}" if job else ..., do=do)
+        self.job = job
 
 
 class WrongConnection(UsageError):

@@ -74,11 +74,12 @@ async def test_a_unique_key_gives_the_job_that_holds_it(world: World):
 
 
 async def test_a_unique_key_raises_where_asked_and_nothing_is_made(world: World):
-    await world.enqueue(unique="k")
+    [holder] = await world.enqueue(unique="k")
     fresh = (uuid4(), request(unique="new"))
     refused = (uuid4(), request(unique="k", on_conflict="raise"))
-    with pytest.raises(UniqueConflict):
+    with pytest.raises(UniqueConflict, match="unique key t:k") as conflict:
         await world.a.store.enqueue([fresh, refused], LIMIT, False, world.now)
+    assert conflict.value.job == holder and str(holder) in str(conflict.value)
     assert await world.a.store.get(fresh[0]) is None
     again = await world.a.store.enqueue([fresh], LIMIT, False, world.now)
     assert again == [(fresh[0], True)], "its key is free again"

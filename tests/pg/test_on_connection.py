@@ -20,6 +20,7 @@ from leasework import App
 from leasework.errors import (
     BadJob,
     ConfigError,
+    LeaseworkError,
     ReadOnlyServer,
     SchemaMissing,
     UniqueConflict,
@@ -153,11 +154,26 @@ async def test_two_transactions_with_one_key_give_one_job(
 async def test_a_conflict_that_shall_raise_raises_on_the_users_connection(
     app: App, task: Any, migrated: str
 ) -> None:
-    await task.using(unique="k").enqueue()
+    job = await task.using(unique="k").enqueue()
     for open_way in (ALL["psycopg"], ALL["asyncpg"], ALL["sqlalchemy AsyncSession over asyncpg"]):
         async with open_way(migrated) as way:
-            with pytest.raises(UniqueConflict, match="send:k"):
+            with pytest.raises(UniqueConflict, match="send:k") as conflict:
                 await task.using(unique="k", on_conflict="raise", on=way.connection).enqueue()
+        assert conflict.value.job == job.id
+        assert str(conflict.value) == (
+            f"another job holds the unique key send:k. Got: job {job.id}. Wait for that job, or "
+            "enqueue with on_conflict='return'."
+        )
+
+
+async def test_errors_do_not_show_where_in_leaseworks_functions_they_were_raised(
+    app: App, migrated: str
+) -> None:
+    for name in ("psycopg", "asyncpg", "sqlalchemy Session over psycopg2"):
+        async with ALL[name](migrated) as way:
+            with pytest.raises(LeaseworkError, match="each job must be an object") as wrong:
+                await app.on_connection.fetch(way.connection, "user/enqueue", {"jobs": "[1]"})
+        assert "CONTEXT" not in str(wrong.value) and "PL/pgSQL" not in str(wrong.value)
 
 
 async def test_errors_over_psycopg2_are_those_of_every_driver(

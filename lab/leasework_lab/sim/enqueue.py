@@ -128,7 +128,7 @@ class Enqueue:
             return None
         holder = held[0]
         if job.on_conflict == OnConflict.RAISE and holder != job_id:
-            raise UniqueConflict("another job holds the unique key", got=key)
+            raise UniqueConflict(f"another job holds the unique key {key}", job=holder)
         return holder
 
     def _replace(self, holder: UUID, new: JobRow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 import psycopg
 
@@ -79,11 +80,22 @@ def sqlstate_of(error: BaseException | None) -> str:
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
 
 
+def message_of(error: BaseException) -> str:
+    """Return a driver's error in one line, without the position in leasework's own functions."""
+    diag = getattr(error, "diag", None)
+    if not (text := getattr(diag, "message_primary", None)):
+        return " ".join(str(error).split())
+    for label in ("detail", "hint"):
+        if more := _told(error, f"message_{label}"):
+            text += f" {label.upper()}: {more}"  # as asyncpg's str() has it
+    return " ".join(text.split())
+
+
 def translate(error: Exception, *, sent: bool) -> errors.LeaseworkError:
     """Return the error as one of leasework's. ``sent``: the statement had been sent, so that after
     a lost connection its outcome is unknown."""
     state = sqlstate_of(error)
-    text = " ".join(str(error).split())
+    text = message_of(error)
     if state.startswith(("08", "57P", "53", "58")) or state in _ENDED:
         return errors.Unavailable(
             "the database cannot do this now", got=text, sent=sent, do="Try again"
@@ -91,10 +103,11 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseworkError:
     if state == "54000" and (known := _AT_LIMIT.get(_told(error, "source_function"))):
         return errors.Unavailable(known[0], got=text, do=known[1])
     if state == "23505" and "job_key" in text + _told(error, "constraint_name"):
+        holder = re.search(r"DETAIL: job (\S{36})$", text)
         return errors.UniqueConflict(
-            "another job holds the unique key",
-            got=text,
+            text.removeprefix("leasework.enqueue: ").partition(" DETAIL: ")[0],
             do="Wait for that job, or enqueue with on_conflict='return'",
+            job=UUID(holder[1]) if holder else None,
         )
     if state == "55000" and "recovery" in text:
         state = "25006"
@@ -139,7 +152,7 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseworkError:
     )
 
 
-def _told(error: Exception, name: str) -> str:
+def _told(error: BaseException, name: str) -> str:
     """Return what the server tells beside the message, which may be in any language: psycopg has it
     in ``diag``, asyncpg in the error."""
     return getattr(getattr(error, "diag", error), name, None) or ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from leasework.errors import ConfigError, WrongSelect, suggest
-from leasework.pg.connection.faults import sqlstate_of
+from leasework.pg.connection.faults import message_of, sqlstate_of
 
 LOCKS = {
     "update": "for update",
@@ -62,7 +62,7 @@ def claiming(select: str, of: str | None, lock: str) -> str:
 def refused(error: BaseException) -> WrongSelect | None:
     """The error for PostgreSQL's refusal to lock these rows; None if the driver's ``error`` is
     another one."""
-    state, text = sqlstate_of(error), " ".join(str(error).split())
+    state, text = sqlstate_of(error), message_of(error)
     if state not in ("0A000", "42P01") or not re.search(
         r"FOR (NO KEY )?(KEY )?(UPDATE|SHARE)", text
     ):
