@@ -34,7 +34,8 @@ import msgspec
 from leasework.errors import BadJob, BadPayload
 from leasework.model.job import levels
 
-_PLAIN = {Any, object, None, NoneType, bool, int, float, str, list, dict}
+_PLAIN = {Any, object, None, NoneType, bool, int, str, list, dict}
+"""Without float: jsonb returns 1e16 as a whole number."""
 _SIMPLE = (None, NoneType, bool, int, float, str, list, dict)
 _WHOLES = (dict, list, tuple)
 
@@ -141,7 +142,7 @@ class _Plain:
 
     def wrong(self, value: Any) -> Exception | None:
         """Return why the value does not fit. It may be one that JSON makes fit, such as a subclass
-        of float."""
+        of int."""
         try:
             msgspec.convert(value, self.hint)
         except msgspec.ValidationError as error:
@@ -250,6 +251,8 @@ def _read(value: Any, hint: Any) -> Any:
 
 def _write_model(value: Any) -> Any:
     """Convert a pydantic model, although pydantic may not be installed. Fields may have aliases."""
+    if isinstance(value, float):  # of a subclass, such as numpy's
+        return float(value)
     if hasattr(value, "model_dump"):
         for by_alias in (True, False):
             written = value.model_dump(mode="json", by_alias=by_alias, round_trip=True)

@@ -45,6 +45,30 @@ async def test_a_result_is_converted_on_every_path(app: App, direct_dsn: str) ->
     assert [await job.wait() for job in mixed] == [date(2030, 1, 1), 4]
 
 
+async def test_a_float_stays_a_float_although_the_database_keeps_a_whole_number(app: App) -> None:
+    class Measured(float): ...
+
+    got: list[Any] = []
+
+    @app.task
+    async def scale(x: float, more: dict[str, list[float]] | None = None) -> float:
+        got.append((x, more))
+        return x
+
+    @app.task
+    async def all_of(x: float | str) -> dict[str, float]:
+        return {"x": float(x)}
+
+    for x in (1e16, 1.7976931348623157e308, -0.0, 5e-324, 3, Measured(0.5)):
+        job = await scale.enqueue(x, {"a": [x]})
+        many = await app.enqueue_many([all_of.job(x) for _ in range(MANY)])
+        await drain(app)
+        first, more = got.pop()
+        floats = [await job.wait(), (await many[-1].wait())["x"], first, *more["a"]]
+        assert floats == [x] * 4
+        assert {type(one) for one in floats} == {float}
+
+
 async def test_a_result_is_converted_for_callers_without_an_event_loop(
     app: App, direct_dsn: str
 ) -> None:
