@@ -114,10 +114,10 @@ class Attempts:
             work = self._executors[task.executor](task, claim)
             work = self._spanned(work, claim) if self._traced else self._guarded(work, claim)
             outcome = await work
-            if self._registry.codec and isinstance(outcome, Complete):
-                outcome = self._sealed(outcome)
             if claim.completed_elsewhere:
                 return await self._check_completion(claim, outcome)
+            if self._registry.codec and isinstance(outcome, Complete):
+                outcome = self._sealed(outcome)
             return None if claim.lost else _unless_stopping(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
@@ -361,7 +361,7 @@ class Attempts:
 
     def _context(self, kind: type[Context], claim: Claim) -> Context:
         task = self._registry.find(claim.job.task)
-        write = task.values.write_result if task else None
+        write = task.values.write_completion if task else None
         users, on, state = self._users, self._on, self.state
         return kind(claim, self.worker_id, users, on, state=state, _write=write)
 
@@ -383,9 +383,9 @@ class Attempts:
                     why = "the transaction in which the job was completed was rolled back"
                     return Fail(why) if isinstance(outcome, Complete) else outcome
                 if found is Completion.OVER:
-                    if isinstance(outcome, Fail):
+                    if dropped := _dropped(outcome, claim):
                         self._emit("job_failed", job=job.id, task=job.task, attempt=job.attempt,
-                                   error=f"after it was completed: {outcome.error}")  # fmt: skip
+                                   error=f"after it was completed: {dropped}")  # fmt: skip
                     return None
             await asyncio.sleep(pause)
             pause = min(pause * 2, Tuning.completion_longest_look)
@@ -410,6 +410,18 @@ async def _limited(work: Awaitable[T], claim: Claim, seconds: float) -> T:
     if returned is None and limit.expired() and not claim.stop_reason:
         raise timed_out(claim)
     return returned
+
+
+def _dropped(outcome: Outcome, claim: Claim) -> str:
+    """What the handler of a job that it has completed itself did later, if anything."""
+    match outcome:
+        case Fail(error):
+            return error
+        case Complete(result) if result not in (None, claim.completed_with):
+            return "the handler returned another result than it gave to ctx.complete(result=…)"
+        case Snooze() | Cancel() | Discard() if not claim.stop_reason:
+            return f"the handler returned {errors.shorten(outcome)}"
+    return ""
 
 
 def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:

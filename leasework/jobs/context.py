@@ -30,7 +30,8 @@ class OnConnection(Protocol):
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
-    ) -> None: ...
+    ) -> str | None:
+        """Return the result as JSON."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Context:
     state: Any = None
     """What ``App(lifespan=…)`` yielded in this process, such as clients and pools."""
     _write: Callable[[Any], Any] | None = None
-    """Converts a result by the handler's annotation."""
+    """Converts the result of ``complete`` by the handler's annotation."""
 
     @property
     def job_id(self) -> UUID:
@@ -157,12 +158,15 @@ class Context:
 
     async def complete(self, *, on: Any, result: Any = None) -> None:
         """Complete the job in the user's transaction, so that its effects and its completion commit
-        together. Raises LostClaim if the claim was lost; roll back then. The server ends the
-        transaction if it is idle for ten seconds."""
+        together. ``result`` is the job's result, instead of what the handler returns. Raises
+        BadPayload if it does not fit the handler's return annotation, and LostClaim if the claim
+        was lost; roll back then. The server ends the transaction if it is idle for ten seconds."""
         job = self.claim.job
-        if self._write and result is not None:
+        if self._write:
             result = self._write(result)
-        await self._on.complete(on, job.id, self.claim.node, job.claim_token, result)
+        self.claim.completed_with = await self._on.complete(
+            on, job.id, self.claim.node, job.claim_token, result
+        )
         self.claim.completed_elsewhere = True
 
 

@@ -221,6 +221,7 @@ class ProcessPool:
                         await child.send(await self._answer_progress(claim, message))
                     elif message.get("kind") == "completed":
                         claim.completed_elsewhere = True
+                        claim.completed_with = message["result"]
                     message = await child.receive(self._message_bytes)
         except TimeoutError:
             if limit.expired():

@@ -192,9 +192,11 @@ class _OnConnection:
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
-    ) -> None:
-        await self._operations().complete(connection, job, node, token, result)
-        self._link.tell({"kind": "completed"})
+    ) -> str | None:
+        mine = (job, node, token)
+        written: str | None = await self._operations().complete(connection, *mine, result)
+        self._link.tell({"kind": "completed", "result": written})
+        return written
 
 
 def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:
@@ -309,7 +311,7 @@ def _call(request: Message, link: ParentLink, loop: _Loop) -> tuple[Values, Any]
     arguments = (context,) if request["takes_context"] else ()
     link.tell({"kind": "started"})
     values = _values_of(function, request["takes_context"])
-    context._write = values.write_result
+    context._write = values.write_completion
     handler = app.registry.as_handler(function) if app is not None else function
     call = partial(handler, *arguments, **values.read(request["job"].payload))
     middleware = app.registry.middleware if app is not None else ()

@@ -43,6 +43,8 @@ class Claim:
     """Its run has ended. It stays here until its outcome is recorded."""
     completed_elsewhere: bool = False
     """The handler completed it in its own transaction. There is no outcome to write."""
+    completed_with: str | None = None
+    """The result of that, as JSON."""
     _cancelled: threading.Event | None = None
 
     @property

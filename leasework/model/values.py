@@ -66,6 +66,7 @@ class Values:
         plain = {name: _Plain(hint) for name, hint in hints.items() if name not in self._arguments}
         self._plain = {name: one for name, one in plain.items() if one.hint is not Any}
         self._returned = Any if _plain(returned) else returned
+        self._completion = _Plain(Any if returned in (None, NoneType) else returned)
         for name, hint in {**self._arguments, "return": self._returned}.items():
             try:
                 _read(None, hint)
@@ -112,6 +113,20 @@ class Values:
     def write_result(self, returned: Any) -> Any:
         """Convert a result to JSON's types. Raises BadPayload."""
         return self._result(returned, _checked)
+
+    def write_completion(self, result: Any) -> Any:
+        """Convert what ``ctx.complete`` got, which no type checker compares with the annotation.
+        Raises BadPayload, also for None if the handler returns a value."""
+        error: Exception | None
+        try:
+            if self._returned is not Any:
+                return _checked(result, self._returned)
+            error = self._completion.wrong(result)
+        except Exception as raised:
+            error = raised
+        if error:
+            raise _unfit("the result= of ctx.complete", error, result) from None
+        return result
 
     def read_result(self, result: Any) -> Any:
         """Convert a result back to the type that the handler returned. Raises BadPayload."""

@@ -56,8 +56,10 @@ class _Memory:
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
-    ) -> None:
-        self.completion = json.loads(encode("result", result, self._result_bytes))
+    ) -> str:
+        written = encode("result", result, self._result_bytes)
+        self.completion = json.loads(written)
+        return written
 
 
 class _Fake:

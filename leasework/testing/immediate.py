@@ -66,7 +66,7 @@ class _Run:
         self.task = task
         self.claim = claim
         self.is_async = inspect.iscoroutinefunction(task.function)
-        write = task.values.write_result
+        write = task.values.write_completion
         self.outer = of_claim(FakeContext, claim, state, write, result_bytes)
         """For middleware."""
         self.context: FakeContext | FakeSyncContext = self.outer

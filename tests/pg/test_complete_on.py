@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from leasework import App, Cancel, Context, Discard, Limits, SyncContext
+from leasework import App, Cancel, Context, Discard, Limits, Snooze, SyncContext
 from leasework.errors import JobFailed, LostClaim
 from leasework.model.backoff import Backoff
 from leasework.model.states import State
@@ -43,7 +43,7 @@ async def test_effect_and_completion_are_one_commit(
     errors: list[str | None] = []
 
     @app.task(name="pay", backoff=AT_ONCE)
-    async def pay(ctx: Context) -> str:
+    async def pay(ctx: Context) -> Any:
         errors.append((await app.get(ctx.job_id)).last_error)
         async with open_way(migrated) as way:
             await ctx.assert_mine(way.connection)
@@ -71,6 +71,65 @@ async def test_a_result_is_converted_by_the_annotation(app: App, migrated: str) 
 
     async with app.node():
         assert await (await pay.enqueue()).wait(30) == UUID(int=7)
+
+
+async def test_a_handler_that_returns_a_value_completes_with_a_result_of_that_type(
+    app: App, migrated: str, effects: Any
+) -> None:
+    async def complete(ctx: Context, **given: Any) -> None:
+        async with ALL["psycopg async"](migrated) as way:
+            await way.effect()
+            await ctx.complete(on=way.connection, **given)
+            await done(way.commit())
+
+    @app.task(max_attempts=1)
+    async def count(ctx: Context, given: dict[str, Any]) -> int:
+        await complete(ctx, **given)
+        return 5
+
+    @app.task(max_attempts=1)
+    async def identify(ctx: Context) -> UUID:
+        await complete(ctx)
+        return UUID(int=1)
+
+    @app.task(max_attempts=1)
+    async def choose(ctx: Context) -> None:
+        await complete(ctx, result=[1])
+
+    async with app.node():
+        for wrong in (count.job({}), count.job({"result": "5"}), identify.job()):
+            with pytest.raises(JobFailed, match=r"result= of ctx\.complete does not fit"):
+                await (await app.enqueue(wrong)).wait(30)
+        assert await effects() == 0
+        assert await (await count.enqueue({"result": 5})).wait(30) == 5
+        job = await choose.enqueue()
+        await job.wait(30)
+        assert (await job.get()).result == [1], "what returns nothing has any result"
+
+
+async def test_what_a_handler_returns_after_its_completion_is_an_event_if_it_is_lost(
+    app: App, migrated: str, sql: Sql
+) -> None:
+    @app.task
+    async def pay(ctx: Context, value: Any):  # type: ignore[no-untyped-def]
+        async with ALL["psycopg async"](migrated) as way:
+            await ctx.complete(on=way.connection, result=1)
+            await done(way.commit())
+        return Snooze(60) if value == "snooze" else value
+
+    async with app.node():
+        for value in (None, 1, 2, "snooze"):
+            assert await (await pay.enqueue(value)).wait(30) == 1
+        told = (
+            "select fields ->> 'error' from leasework.events where kind = 'job_failed' order by at"
+        )
+        errors = await until_async(lambda: enough(sql, told, 2))
+    assert ["another result" in errors[0], "Snooze(seconds=60" in errors[1]] == [True, True]
+
+
+async def enough(sql: Sql, query: str, count: int) -> list[Any]:
+    found = [value for (value,) in await sql(query)]
+    return found if len(found) >= count else []
 
 
 async def test_the_applications_limit_of_results_holds_there_too(migrated: str) -> None:

@@ -252,7 +252,7 @@ async def test_the_context_knows_the_job(bench):
 @pytest.mark.parametrize("function", [handlers.report, handlers.report_async])
 async def test_progress_goes_through_the_worker(bench, function):
     assert await bench.run(function, shares=[0.25, 0.5, 1]) == Complete('"done"')
-    assert sorted(bench.progressed) == [(0.25, "at 0.25"), (0.5, "at 0.5"), (1, "at 1")]
+    assert sorted(bench.progressed) == [(0.25, "at 0.25"), (0.5, "at 0.5"), (1.0, "at 1.0")]
     assert failure(await bench.run(function, shares=[2])).startswith("BadJob: progress takes")
 
 

@@ -84,9 +84,9 @@ class UserConnections:
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
-    ) -> None:
-        text = None if result is None else encode("result", result, self._result_bytes)
-        text = text and sealed(self._codec, "result", text, self._result_bytes)
+    ) -> str | None:
+        written = None if result is None else encode("result", result, self._result_bytes)
+        text = written and sealed(self._codec, "result", written, self._result_bytes)
         params = {
             "job": str(job),
             "node": str(node),
@@ -96,6 +96,7 @@ class UserConnections:
             "now": None,
         }
         await self.fetch(connection, "user/complete", params)
+        return written
 
     async def arm_deadline(
         self, connection: Any, deadline: UUID, name: str, levels: Sequence[Level]
