@@ -129,7 +129,7 @@ class Context:
     async def progress(self, share: float, note: str | None = None) -> None:
         """Record the progress: ``share`` from 0 to 1. Raises BadJob for another share, and
         LostClaim if the claim was lost. If the job was cancelled, the handler is stopped here as
-        it would be anywhere."""
+        it would be anywhere. If the database cannot record it, a line in the log says so."""
         if not is_number(share, 0, 1):
             raise BadJob(
                 "progress takes a share from 0 to 1",
@@ -140,9 +140,12 @@ class Context:
         if self.claim.completed_elsewhere:
             return  # its row stays locked until the handler's transaction ends
         text = shorten(storable(str(note)), Limits.text_chars) if note else None
-        answer = await self._store.progress(
-            self.claim.node, job.id, job.claim_token, float(share), text
-        )
+        mine = (self.claim.node, job.id, job.claim_token)
+        try:
+            answer = await self._store.progress(*mine, float(share), text)
+        except LeaseworkError as error:  # what the handler does is worth more than the report
+            self.log.warning("the progress could not be recorded: %s", error)
+            return
         if answer is None:
             raise LostClaim("the job was taken away", got=str(job.id), do=_RETURN)
         # the job was cancelled, and the signal is late or lost; a handler that cleans up knows it

@@ -260,6 +260,9 @@ async def test_progress_is_the_claims_and_brings_the_cancel(world: World):
         more = (claimed.id, claimed.claim_token, 0.9, "more")
         assert await world.a.store.progress(world.a.id, *more) is True
     assert (await world.get(claimed.id)).progress == 0.5
+    await world.a.ack(claimed)
+    record = await world.get(claimed.id)
+    assert (record.state, record.progress, record.progress_note) == ("completed", 0.5, "half")
 
 
 # -- acknowledged ---------------------------------------------------------------------------------

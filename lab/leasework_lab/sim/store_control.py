@@ -136,8 +136,6 @@ class ControlOperations:
             worker_id=self.db.worker_id(done.node),
             last_error=done.last_error,
             result=done.result,
-            progress=None,
-            progress_note=None,
             cancel_requested=False,
             crashes=done.crashes,
             held_because=None,

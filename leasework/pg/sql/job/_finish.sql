@@ -7,10 +7,10 @@
 -- index: job_key_pkey
 done as (
     insert into leasework.job_done ({{job/_kept}}, run_at, finished_at, started_at, attempt, crashes, state, node,
-                                    claim_token, result, last_error)
+                                    claim_token, result, progress, progress_note, last_error)
     select {{job/_kept}}, g.run_at, coalesce(cast(%(now)s as timestamptz), statement_timestamp()), g.began,
            g.attempt - g.undone, g.crashes + g.crashed, g.ended, case when g.began is not null then g.node end,
-           case when g.began is not null then g.claim_token end, g.result,
+           case when g.began is not null then g.claim_token end, g.result, g.progress, g.progress_note,
            case when g.cancel_requested
                 then concat_ws('; ', g.last_error, case when g.ended = 'completed' then 'it ran to its end'
                                                         else nullif(g.error, g.last_error) end)

@@ -381,6 +381,8 @@ create table leasework.job_done (
     payload       jsonb       not null,
     result        jsonb,
     last_error    text,
+    progress      real,
+    progress_note text,
     primary key (id, finished_at)
 ) partition by range (finished_at);
 
@@ -1738,7 +1740,7 @@ create view leasework.jobs as
     select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
            d.started_at, d.finished_at, d.attempt, d.max_attempts, d.claim_token,
            (select w.worker_id from leasework.workers w where w.node = d.node),
-           d.last_error, d.result, null, null, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds,
+           d.last_error, d.result, d.progress, d.progress_note, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds,
            d.tags
     from leasework.job_done d;
 
