@@ -83,8 +83,9 @@ class UniqueConflict(UsageError):
 
 
 class WrongConnection(UsageError):
-    """``on=`` got something that is not a connection leasework can use, or a connection without a
-    transaction that can commit (autocommit, closed, aborted)."""
+    """``on=`` got something that is not a connection leasework can use, a connection without a
+    transaction that can commit (autocommit, closed, aborted), one that is busy, or one that would
+    block the event loop."""
 
 
 class WrongSelect(UsageError):

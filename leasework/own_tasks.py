@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 HANDLER: ContextVar[object | None] = ContextVar("leasework_handler", default=None)
 """In a handler's context, and in what the handler starts: its attempt."""
+may_block: ContextVar[bool] = ContextVar("leasework_may_block", default=False)
+"""True during a plain call, not an awaited one, which may block an event loop in its thread."""
 
 
 class OwnTask(asyncio.Task[T]):

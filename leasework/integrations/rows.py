@@ -19,7 +19,7 @@ from typing import Any
 from leasework.errors import WrongConnection, WrongSelect
 from leasework.pg.users.kinds import described, recognise
 from leasework.pg.users.row_claim import check_lock, claiming, refused
-from leasework.pg.users.user import check_asyncpg, check_psycopg
+from leasework.pg.users.user import check_asyncpg, check_free, check_psycopg
 
 _NO_TRANSACTION = "the connection is not in a transaction: the rows would be unlocked at once"
 _BEGIN = {
@@ -117,6 +117,7 @@ def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> An
     text = _text(select, of, lock)
     if not connection.in_atomic_block and connection.get_autocommit():
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["django"])
+    check_free(connection.connection)
     with connection.cursor() as cursor, _explained():
         cursor.execute(text, params)
         return cursor.fetchall()
@@ -131,6 +132,7 @@ def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> li
         raise _cannot_lock_rows(connection.dialect.name)
     if getattr(connection.connection.dbapi_connection, "autocommit", False):
         raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["sqlalchemy"])
+    check_free(connection.connection.driver_connection)
     statement = _locking(select, of, lock)
     # refresh what the session loaded before: until the lock, the row could change
     options = {"execution_options": {"populate_existing": True}} if is_session else {}

@@ -13,17 +13,21 @@ from types import coroutine
 from typing import Any, TypeVar
 
 from leasework.errors import BadJob
+from leasework.own_tasks import may_block
 
 T = TypeVar("T")
 
 
 def without_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends, because everything that it awaits blocks."""
+    before = may_block.set(True)
     try:
         work.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
+    finally:
+        may_block.reset(before)
     work.close()
     raise BadJob("a call outside an event loop needs a connection of a sync driver")
 

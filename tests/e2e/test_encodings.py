@@ -92,7 +92,8 @@ async def test_texts_arrive_as_they_were_in_every_encoding(
     worker(procs, somewhere)
     jobs = [await app.enqueue(job("echo", text=text))]
     jobs += await app.enqueue_many([job("echo", text=text) for _ in range(50)])
-    with psycopg.connect(somewhere.dsn) as user:  # speaks what the role or the environment says
+    # it speaks what the role or the environment says
+    async with await psycopg.AsyncConnection.connect(somewhere.dsn) as user:
         jobs.append(await app.enqueue(job("echo", text=text), on=user))
         jobs.append(await app.enqueue(job("echo", text=text, unique=text), on=user))
     for one in jobs:
@@ -129,8 +130,9 @@ async def test_what_a_database_cannot_hold_is_refused_or_escaped_and_nothing_is_
             await app.enqueue(job("echo", text=foreign))
         with refused:
             await app.enqueue_many([job("echo", text=foreign) for _ in range(3)])
-        with psycopg.connect(there.dsn) as user, refused:
-            await app.enqueue(job("echo", text=foreign), on=user)
+        async with await psycopg.AsyncConnection.connect(there.dsn) as user:
+            with refused:
+                await app.enqueue(job("echo", text=foreign), on=user)
         assert await app.jobs() == []
         async with asyncio.timeout(60), app.lock("usual"):
             with refused:

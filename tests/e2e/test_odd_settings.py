@@ -90,7 +90,7 @@ async def test_a_jobs_life_under_odd_settings(odd: str, procs: Processes) -> Non
     later = await app.enqueue(request("echo", text="later", run_at=due))
     jobs = [await app.enqueue(request("echo", text="서울", unique="a:\\b"))]
     jobs += await app.enqueue_many([request("echo", text="서울") for _ in range(20)])
-    with psycopg.connect(odd) as user:
+    async with await psycopg.AsyncConnection.connect(odd) as user:
         jobs.append(await app.enqueue(request("echo", text="서울", unique="b:\\b"), on=user))
     for job in jobs:
         assert await job.wait(60) == {"서울": "서울"}

@@ -23,6 +23,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
+from leasework.own_tasks import may_block
+
 
 @dataclass
 class Way:
@@ -169,6 +171,23 @@ async def sa_async_scoped(dsn: str) -> AsyncIterator[Way]:
 
 Open = Callable[[str], AbstractAsyncContextManager[Way]]
 
+
+def blocking(open_way: Open) -> Open:
+    """In its block, tests may await calls on the connection, although these block the event loop,
+    so that they are the same for all drivers."""
+
+    @asynccontextmanager
+    async def opened(dsn: str) -> AsyncIterator[Way]:
+        async with open_way(dsn) as way:
+            may_block.set(True)
+            try:
+                yield way
+            finally:
+                may_block.set(False)
+
+    return opened
+
+
 SYNC: dict[str, Open] = {
     "psycopg": psycopg_sync,
     "psycopg autocommit": psycopg_dicts,
@@ -177,6 +196,7 @@ SYNC: dict[str, Open] = {
     "sqlalchemy Session over psycopg2": partial(sa_session, driver="psycopg2"),
     "sqlalchemy scoped_session": sa_scoped,
 }
+SYNC = {name: blocking(open_way) for name, open_way in SYNC.items()}
 ASYNC: dict[str, Open] = {
     "psycopg async": psycopg_async,
     "asyncpg": asyncpg_connection,

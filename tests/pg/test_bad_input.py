@@ -157,7 +157,7 @@ async def test_a_limit_of_ones_own_counts_on_the_users_connection_as_well(
         return len(a)
 
     async with wide.node():
-        with psycopg.connect(migrated) as user:
+        async with await psycopg.AsyncConnection.connect(migrated) as user:
             job = await wider.using(on=user).enqueue(a="x" * (2 << 20))
         assert await job.wait(60) == 2 << 20
     await app.close()

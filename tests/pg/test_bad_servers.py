@@ -163,7 +163,7 @@ async def test_a_read_only_server_is_refused_and_nothing_is_lost(
     with pytest.raises(ReadOnlyServer):
         await migrate.apply(Settings(dsn=migrated))
     with psycopg.connect(migrated) as user, pytest.raises(ReadOnlyServer):
-        await work.using(on=user).enqueue()
+        app.sync.enqueue(work.job(), on=user)
     with psycopg.connect(migrated, autocommit=True) as owner:
         owner.execute("set default_transaction_read_only = off")
         owner.execute(composed.SQL("alter database {} reset all").format(name))

@@ -98,7 +98,7 @@ async def test_odd_styles_of_the_users_session_change_nothing(app: App, migrated
 
     odd = make_conninfo(migrated, options=ODD)
     text = TEXT + " \\ ' \\' : {}"
-    with psycopg.connect(odd) as user:
+    async with await psycopg.AsyncConnection.connect(odd) as user:
         job = await echo.using(on=user).enqueue(text=text)
         keyed = echo.using(unique="a:b\\c", run_in=3600)
         first = await keyed.using(on=user).enqueue(text)

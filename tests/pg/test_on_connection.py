@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import io
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,7 @@ import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.pool import NullPool
 from werkzeug.local import LocalProxy
 
@@ -26,6 +27,7 @@ from leasework.errors import (
     UniqueConflict,
     WrongConnection,
 )
+from leasework.integrations.rows import claim_rows
 from tests.pg.drivers import ALL, ASYNC, SYNC, Open, asyncpg_arguments, done, url
 from tests.support.procs import Processes
 
@@ -64,7 +66,7 @@ async def test_run_in_counts_from_the_call_and_not_from_the_start_of_the_transac
 ) -> None:
     with psycopg.connect(migrated) as user:
         user.execute("select now()")
-        await task.using(on=user, run_in=3600).enqueue()
+        app.sync.enqueue(task.using(run_in=3600).job(), on=user)
         seconds = "extract(epoch from {} - now())"
         [row] = user.execute(f"select {seconds.format('run_at')} from leasework.job").fetchall()
         assert row[0] > 3600
@@ -254,6 +256,78 @@ async def test_the_sync_face_refuses_to_stop_a_running_loop(app: App, task: Any)
         app.sync.enqueue(task.job())
 
 
+async def test_a_synchronous_connection_is_not_awaited_because_it_would_block_the_loop(
+    app: App, task: Any, migrated: str
+) -> None:
+    """Here it would block it forever: the key is free when the other transaction ends."""
+    engine = create_engine(url(migrated, "psycopg"), poolclass=NullPool)
+    async with await psycopg.AsyncConnection.connect(migrated) as other:
+        await task.using(unique="k", on=other).enqueue()
+        with psycopg.connect(migrated) as mine, Session(engine) as session:
+            for on in (mine, session, session.connection(), scoped_session(lambda: session)):
+                with pytest.raises(WrongConnection, match=r"block the event loop.*app\.sync"):
+                    await task.using(unique="k", on=on).enqueue()
+                with pytest.raises(WrongConnection, match="block the event loop"):
+                    await app.advisory_lock("nightly", on=on).acquire()
+
+
+async def test_a_connection_inside_a_copy_or_a_stream_is_refused(
+    app: App, task: Any, migrated: str, effects: Any
+) -> None:
+    """psycopg would wait for the end of the copy, which is the caller's."""
+    copy = "copy effect from stdin"
+    busy = pytest.raises(WrongConnection, match="busy with a copy")
+    engine = create_engine(url(migrated, "psycopg"), poolclass=NullPool)
+    with psycopg.connect(migrated) as c, c.cursor().copy(copy), busy:
+        app.sync.enqueue(task.job(), on=c)
+    with Session(engine) as session:
+        driver: Any = session.connection().connection.driver_connection
+        with driver.cursor().copy(copy), busy:
+            app.sync.enqueue(task.job(), on=session)
+        assert app.sync.enqueue(task.job(), on=session).created
+    async with await psycopg.AsyncConnection.connect(migrated) as ac:
+        async with ac.pipeline():
+            await ac.execute("select 1")
+            assert (await task.using(on=ac).enqueue()).created, "a pipeline takes statements"
+        async with ac.cursor().copy(copy):
+            with busy:
+                await task.using(on=ac).enqueue()
+            with pytest.raises(WrongConnection, match="busy"):
+                await claim_rows(ac, "select n from effect", of="effect")
+        rows = ac.cursor().stream("select generate_series(1, 9)")
+        await anext(rows)
+        with busy:
+            await task.using(on=ac).enqueue()
+        assert len([row async for row in rows]) == 8
+
+
+async def test_asyncpg_and_psycopg2_are_refused_inside_a_copy_too(
+    app: App, task: Any, migrated: str, effects: Any
+) -> None:
+    refused: list[str] = []
+
+    async def rows(on: Any) -> AsyncIterator[bytes]:
+        yield b"1\n"
+        with pytest.raises(WrongConnection, match="busy with a copy"):
+            await task.using(on=on).enqueue()
+        refused.append("asyncpg")
+
+    class File(io.StringIO):
+        def read(self, size: int | None = -1) -> str:
+            with pytest.raises(WrongConnection, match="busy with a copy"):
+                app.sync.enqueue(task.job(), on=session)
+            refused.append("psycopg2")
+            return super().read(size)
+
+    async with ALL["asyncpg"](migrated) as way:
+        await way.connection.copy_to_table("effect", source=rows(way.connection))
+    with Session(create_engine(url(migrated, "psycopg2"), poolclass=NullPool)) as session:
+        driver: Any = session.connection().connection.driver_connection
+        driver.cursor().copy_expert("copy effect from stdin", File("1\n"))
+        assert app.sync.enqueue(task.job(), on=session).created
+    assert {*refused} == {"asyncpg", "psycopg2"}
+
+
 @every_driver
 async def test_a_transaction_that_has_failed_is_refused(
     app: App, task: Any, migrated: str, open_way: Open
@@ -274,7 +348,7 @@ async def test_autocommit_is_refused(app: App, task: Any, migrated: str) -> None
         )
 
     with psycopg.connect(migrated, autocommit=True) as sync, refused():
-        await task.using(on=sync).enqueue()
+        app.sync.enqueue(task.job(), on=sync)
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as connection:
         with refused():
             await task.using(on=connection).enqueue()
@@ -286,12 +360,12 @@ async def test_autocommit_is_refused(app: App, task: Any, migrated: str) -> None
         url(migrated, "psycopg"), isolation_level="AUTOCOMMIT", poolclass=NullPool
     )
     with engine.connect() as c, refused():
-        await task.using(on=c).enqueue()
+        app.sync.enqueue(task.job(), on=c)
     with Session(engine) as s, refused():
-        await task.using(on=s).enqueue()
+        app.sync.enqueue(task.job(), on=s)
     plain = create_engine(url(migrated, "psycopg"), poolclass=NullPool)
     with plain.connect().execution_options(isolation_level="AUTOCOMMIT") as c, refused():
-        await task.using(on=c).enqueue()
+        app.sync.enqueue(task.job(), on=c)
     for driver in ("psycopg", "asyncpg"):
         aengine = create_async_engine(
             url(migrated, driver), isolation_level="AUTOCOMMIT", poolclass=NullPool
@@ -310,7 +384,7 @@ async def test_a_closed_connection_is_refused(app: App, task: Any, migrated: str
     await async_.close()
     bare = await asyncpg.connect(**asyncpg_arguments(migrated))
     await bare.close()
-    closed += [sync, async_, bare]
+    closed += [async_, bare]
     async with asyncpg.create_pool(min_size=1, max_size=1, **asyncpg_arguments(migrated)) as pool:
         async with pool.acquire() as released:
             pass
@@ -320,10 +394,13 @@ async def test_a_closed_connection_is_refused(app: App, task: Any, migrated: str
     aengine = create_async_engine(url(migrated, "asyncpg"), poolclass=NullPool)
     async with aengine.connect() as ac:
         pass
-    closed += [c, ac, aengine.connect()]
+    closed += [ac, aengine.connect()]
     for connection in closed:
         with pytest.raises(WrongConnection, match=r"(closed|not started|open one)"):
             await task.using(on=connection).enqueue()
+    for connection in (sync, c):
+        with pytest.raises(WrongConnection, match=r"(closed|open one)"):
+            app.sync.enqueue(task.job(), on=connection)
 
 
 async def test_another_database_and_other_things_are_refused(app: App, task: Any) -> None:
@@ -331,12 +408,12 @@ async def test_another_database_and_other_things_are_refused(app: App, task: Any
     with Session(sqlite) as session, sqlite.connect() as connection:
         for wrong in (session, connection):
             with pytest.raises(WrongConnection, match="sqlite, not PostgreSQL"):
-                await task.using(on=wrong).enqueue()
+                app.sync.enqueue(task.job(), on=wrong)
     with Session() as unbound, pytest.raises(WrongConnection, match="bind"):
-        await task.using(on=unbound).enqueue()
+        app.sync.enqueue(task.job(), on=unbound)
     for wrong in (object(), "postgresql://", sqlite, app, 1):
         with pytest.raises(WrongConnection, match="Pass a psycopg or asyncpg connection"):
-            await task.using(on=wrong).enqueue()
+            app.sync.enqueue(task.job(), on=wrong)
 
 
 async def test_a_database_without_the_schema_says_so(
@@ -357,6 +434,6 @@ async def test_a_session_that_rolled_itself_back_is_refused(
         session.begin_nested()
         session.execute(text("select 1"))
         session.close()
-        job = await task.using(on=session).enqueue()  # a closed Session begins anew
+        job = app.sync.enqueue(task.job(), on=session)  # a closed Session begins anew
         session.commit()
-    assert await job.get()
+    assert await app.get(job.id)

@@ -78,9 +78,9 @@ async def test_all_goes_on_while_the_queue_of_notifications_is_full(
     with stuck_listener(small_queue):
         jobs = [await app.enqueue(echo()), await app.enqueue(echo(unique="one"))]
         jobs += await app.enqueue_many([echo() for _ in range(3)])
-        with psycopg.connect(small_queue) as user:
+        async with await psycopg.AsyncConnection.connect(small_queue) as user:
             jobs.append(await app.enqueue(echo(), on=user))
-            user.execute(
+            await user.execute(
                 "select leasework.enqueue(%s)", ['{"task": "tick", "payload": {"text": "b"}}']
             )
         for job in jobs:
@@ -140,7 +140,7 @@ async def enqueue_in_two_phases(app: App, echo: Any, dsn: str, way: str) -> None
     if way == "sqlalchemy":
         with create_engine(url(dsn, "psycopg"), poolclass=NullPool).connect() as connection:
             transaction = connection.begin_twophase("it")
-            await echo.using(on=connection).enqueue(text="a")
+            app.sync.enqueue(echo.job(text="a"), on=connection)
             transaction.prepare()
             assert await app.jobs(task="echo") == []
             transaction.commit()
@@ -148,7 +148,7 @@ async def enqueue_in_two_phases(app: App, echo: Any, dsn: str, way: str) -> None
     with psycopg.connect(dsn, autocommit=True) as user:
         user.execute("begin")
         if way == "psycopg":
-            await echo.using(on=user).enqueue(text="a")
+            app.sync.enqueue(echo.job(text="a"), on=user)
         else:
             request = '{"task": "echo", "payload": {"text": "a"}}'
             user.execute("select leasework.enqueue(%s)", [request])

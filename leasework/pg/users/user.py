@@ -33,6 +33,7 @@ from leasework.errors import (
 from leasework.model.codec import Codec, sealed
 from leasework.model.deadline import Level
 from leasework.model.job import JobRequest, encode
+from leasework.own_tasks import may_block
 from leasework.pg.connection.encodings import json_in_ascii
 from leasework.pg.connection.faults import sqlstate_of, translate
 from leasework.pg.sql import statement
@@ -45,6 +46,10 @@ _FAILED_TRANSACTION = "25P02"
 _REFUSED = "LH001"
 """Raised by ``leasework.refuse``."""
 _READ_ONLY = "25006"
+_BUSY = (
+    "the connection is busy with a copy, a stream or another statement",
+    "Wait for its end first. To enqueue several jobs, use enqueue_many",
+)
 _CLOSED = ("the connection is closed", "Pass an open one")
 _HAS_FAILED = "the transaction has already failed"
 _ROLL_BACK = "Roll it back first"
@@ -173,6 +178,13 @@ class UserConnections:
         run, connection = _runner(connection)
         if not _in_loop():
             self.need_sync(connection)
+        elif run not in _AWAITED and not may_block.get():
+            raise WrongConnection(
+                "a connection of a sync driver would block the event loop",
+                got=described(connection),
+                do="Pass one of an async driver; or call app.sync in a thread, or make the handler "
+                "a plain function",
+            )
         try:
             if self._only:
                 await _check_database(run, connection, self._only)
@@ -181,6 +193,8 @@ class UserConnections:
             raise
         except Exception as error:
             cause = _driver_error(error)
+            if "another operation is in progress" in str(error):  # asyncpg
+                raise WrongConnection(_BUSY[0], do=_BUSY[1]) from error
             if cause is None:
                 raise
             state = sqlstate_of(cause)
@@ -253,10 +267,20 @@ async def _check_database(run: Run, connection: Any, wanted: str) -> None:
         )
 
 
+def check_free(driver: Any) -> None:
+    """Raises WrongConnection if a connection of psycopg is in use: a copy or a stream holds its
+    lock, for which a statement inside would wait forever. psycopg2 would break the connection."""
+    if hasattr(driver, "lock"):
+        _need(not driver.lock.locked(), *_BUSY)
+    elif hasattr(driver, "get_transaction_status"):
+        _need(driver.get_transaction_status() != psycopg.pq.TransactionStatus.ACTIVE, *_BUSY)
+
+
 def check_psycopg(connection: Any, what: str, do: str) -> None:
-    """Raises WrongConnection if it is closed, if its transaction has failed, and with ``what`` and
-    ``do`` if it is in none."""
+    """Raises WrongConnection if it is closed or busy, if its transaction has failed, and with
+    ``what`` and ``do`` if it is in none."""
     _need(not connection.closed, *_CLOSED)
+    check_free(connection)
     status = connection.info.transaction_status
     _need(status != psycopg.pq.TransactionStatus.INERROR, _HAS_FAILED, _ROLL_BACK)
     idle = connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE
@@ -341,6 +365,7 @@ def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
             "the connection is in autocommit: the job would be committed without your rows",
             "Use a connection with a transaction, or leave out on=",
         )
+        check_free(connection.connection.driver_connection)
         named = text(_PARAMETER.sub(r":\1", sql))
         wanted = {name: params[name] for name in set(_PARAMETER.findall(sql))}
         return [tuple(row) for row in connection.execute(named, wanted)]
@@ -368,12 +393,14 @@ async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows
         "Wrap the call in `with transaction.atomic():`, or leave out on=",
     )
     _need(not connection.needs_rollback, _HAS_FAILED, "Leave the `atomic` block first")
+    check_free(connection.connection)
     with connection.cursor() as cursor:
         cursor.execute(sql, params)
         rows: Rows = cursor.fetchall()
     return rows
 
 
+_AWAITED = (_run_psycopg_async, _run_asyncpg, _run_sqlalchemy_async)
 _RUNNERS: dict[str, Run] = {
     "psycopg": _run_psycopg,
     "psycopg async": _run_psycopg_async,
