@@ -39,7 +39,9 @@ class Backoff:
 
     def seconds(self, failures: int, draw: float) -> float:
         """Return the wait in seconds. ``failures`` counts from 1; ``draw`` is random, in [0, 1)."""
-        power = min(max(failures, 1) - 1, 64)
         base, longest = in_seconds(self.base), in_seconds(self.longest)
-        delay: float = min(base * self.factor**power, longest)
+        try:
+            delay: float = min(base * float(self.factor) ** (max(failures, 1) - 1), longest)
+        except OverflowError:
+            delay = longest if base else 0.0
         return delay * (1 + self.jitter * (2 * draw - 1))

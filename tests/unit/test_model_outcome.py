@@ -90,8 +90,22 @@ def test_failures_count_against_max_attempts_and_crashes_do_not(
 @given(st.integers(1, 200), st.floats(0, 1, exclude_max=True))
 def test_backoff_grows_to_its_longest_within_its_jitter(failures: int, draw: float) -> None:
     backoff = Backoff(base=2, factor=3, longest=100, jitter=0.5)
-    middle = min(2 * 3.0 ** min(failures - 1, 64), 100)
+    middle = min(2 * 3.0 ** (failures - 1), 100)
     assert middle * 0.5 <= backoff.seconds(failures, draw) <= middle * 1.5
+
+
+@pytest.mark.parametrize(
+    ("failures", "options", "seconds"),
+    [
+        (200, {"base": 1, "factor": 1.05}, 3600), (100, {"base": 1, "factor": 1.05}, 1.05**99),
+        (999, {"factor": 100}, 3600), (999, {"base": 0, "factor": 100}, 0),
+        (32767, {"base": 1e-300, "longest": 1e-299, "factor": 2}, 1e-299),
+    ],
+)  # fmt: skip
+def test_a_backoff_follows_its_formula_after_any_number_of_failures(
+    failures: int, options: Any, seconds: float
+) -> None:
+    assert Backoff(jitter=0, **options).seconds(failures, 0.5) == pytest.approx(seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize(
