@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import asdict
 
 from leasework.config import Limits, check_text
 from leasework.duties.syncer import Planned
@@ -39,9 +40,14 @@ def checked_queues(
 
 
 def derived_release(registry: Registry, planned: Mapping[str, Planned]) -> str:
-    """Return a digest of the tasks and schedules, for an application that names no release."""
+    """Return a digest of the tasks, their versions and options, and the schedules, for an
+    application that names no release."""
     defined = {
-        "tasks": registry.names(),
+        "known": registry.known(),
+        "tasks": {
+            task.name: [task.job_options.as_json, task.executor, asdict(task.options.backoff)]
+            for task in registry
+        },
         "schedules": {
             name: [p.spec.to_json(), p.job_options(), p.missed, p.grace_seconds]
             for name, p in planned.items()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -532,13 +532,28 @@ def test_a_deadline_since_tick_is_not_for_a_job_without_one(app: App) -> None:
 
 
 def test_a_release_without_a_name_follows_what_is_defined() -> None:
-    def release(**options: Any) -> str:
+    def release(upcast: bool = False, scheduled: Any = None, **options: Any) -> str:
         app = App("postgresql://")
-        app.every(seconds=5, name="s", **options)(app.task(name="t")(noop))
+
+        async def page(breach: dict[str, Any]) -> None: ...
+
+        app.task(name="page")(page)
+        task = app.task(name="t", **options)(noop)
+        if upcast:
+            task.upcast(1)(dict)
+        app.every(seconds=5, name="s", **scheduled or {})(app.task(name="scheduled")(noop))
         return app.release
 
-    assert release() == release() and release().startswith("auto-")
-    assert release() != release(arguments={"n": 2}) != release(priority=1)
+    deadline = Deadline(minutes=5, on_breach="page")
+    kinds: list[dict[str, Any]] = [
+        {}, {"scheduled": {"arguments": {"n": 2}}}, {"scheduled": {"priority": 1}}, {"version": 2},
+        {"version": 2, "upcast": True}, {"queue": "q"}, {"timeout": 9}, {"max_attempts": 2},
+        {"tags": ["eu"]}, {"executor": "process"}, {"backoff": Backoff(base=timedelta(seconds=1))},
+        {"deadline": deadline}, {"requeue_after": 9}, {"history": False},
+    ]  # fmt: skip
+    releases = [release(**kind) for kind in kinds]
+    assert len(set(releases)) == len(kinds) and releases[0].startswith("auto-")
+    assert releases == [release(**kind) for kind in kinds]
 
 
 @pytest.mark.parametrize("queues", [{"q": 0}, {"q": True}, {"q": "5"}, {"": 1}, {"q": 10_001}])
