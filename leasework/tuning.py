@@ -182,7 +182,7 @@ class Tuning:
     watchdog_leave_seconds: float = 5.0
     """The time that the watchdog's process has to end."""
     unknown_tasks: int = 1000
-    """The most task names that a claim excludes."""
+    """The most task names that a claim excludes, and that a node reports as unknown."""
     begin_ask_seconds: float = 0.5
     """Between two questions of a worker which transaction keeps its claims from beginning later,
     and between two which begins workers share."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import threading
 import traceback
@@ -168,11 +169,11 @@ class Attempts:
         """Return the job to the queue until a worker of another release takes it."""
         needed = needs(job.task, job.version)
         now = self._env.boot_now()
-        if needed not in self._unknown:
+        if needed not in self._unknown and len(self._unknown) < Tuning.unknown_tasks:
             self._unknown[needed] = now
             self._emit("job_unknown", job=job.id, task=needed)
         # a release that takes long would otherwise write each job that waits, again and again
-        pause = (now - self._unknown[needed]) * Tuning.unknown_version_share
+        pause = (now - self._unknown.get(needed, -math.inf)) * Tuning.unknown_version_share
         pause = min(max(pause, Tuning.unknown_version_seconds), Tuning.unknown_version_longest)
         error = f"its arguments have version {job.version}, and this worker knows {task.version}"
         return Unable(error, pause, "unknown_version")

@@ -394,7 +394,6 @@ class Node:
     def _leave_to_others(self, job: ClaimedJob) -> None:
         """Stop claiming jobs of this task, so that nodes that know it can claim them."""
         unknown = self._desk.not_tasks
-        if job.task not in unknown:
+        if job.task not in unknown and len(unknown) < Tuning.unknown_tasks:
+            unknown.add(job.task)
             self._emit("job_unknown", job=job.id, task=job.task)
-            if len(unknown) < Tuning.unknown_tasks:
-                unknown.add(job.task)

@@ -18,6 +18,7 @@ from leasework.cli.root import root
 from leasework.errors import BadPayload, JobFailed
 from leasework.model.job import Unreadable, decode, encode
 from leasework.model.states import State
+from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -60,6 +61,32 @@ async def test_a_task_that_nobody_knows_waits_and_runs_when_a_worker_joins_that_
         async with newer.node():
             assert (await reaches(app, job, State.COMPLETED)).result == "ran"
         await newer.close()
+
+
+async def test_unknown_tasks_and_versions_are_reported_once_by_name_and_only_so_many(
+    app: App, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(name="known")
+    async def known() -> None: ...
+
+    monkeypatch.setattr(Tuning, "unknown_tasks", 3)
+    await sql(
+        "select leasework.enqueue(o) from generate_series(2, 9) n, generate_series(1, 2), "
+        "lateral (values (jsonb_build_object('task', 'new' || n)), "
+        "(jsonb_build_object('task', 'known', 'version', n))) k (o)"
+    )
+
+    async def held() -> bool:  # of the first three names, one job is left alone
+        held = await sql("select held_because from leasework.job where held_because is not null")
+        return len(held) >= 2 * 2 * 8 - 3
+
+    async with app.node():
+        await until_async(held, 30, "all jobs are held back")
+    [[first, names]] = await sql(
+        "select count(*), count(distinct fields ->> 'task') from leasework.events "
+        "where kind = 'job_unknown'"
+    )
+    assert (first, names) == (6, 6)
 
 
 # -- arguments -------------------------------------------------------------------------------------

@@ -161,6 +161,9 @@ def test_jobs_held_back_for_an_unknown_task_are_named():
     summary = structs.replace(CALM, unknown=2, unknown_tasks=("shop.new", "shop.other"))
     problem = only(wrong(summary=summary), "task_unknown")
     assert "shop.new, shop.other" in problem.sentence and "2 jobs" in problem.sentence
+    many = structs.replace(CALM, unknown=999, unknown_tasks=[f"task_{n}" for n in range(999)])
+    problem = only(wrong(summary=many), "task_unknown")
+    assert problem.sentence.endswith("the task: task_0, task_1, task_2, task_3 and 995 more")
 
 
 def test_jobs_that_no_worker_can_read_are_counted_by_task():

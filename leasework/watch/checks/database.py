@@ -18,7 +18,7 @@ from leasework.errors import READ_ONLY, WRITE_AGAIN, shorten
 from leasework.model.moments import duration
 from leasework.ports.doctor import NEVER, TRANSACTION, Examination
 from leasework.watch.advice import recommended, worst_gap, worst_trip
-from leasework.watch.checks.registry import Said, examined, fine
+from leasework.watch.checks.registry import Said, examined, fine, listed
 from leasework.watch.facts import bloated
 from leasework.watch.finding import NOTE, WRONG, quoted
 
@@ -70,9 +70,8 @@ def _privileges(found: Examination) -> Iterator[str | Said]:
             f"member of {group}",
         )
     elif denied:
-        more = f" and {len(denied) - 4} more" if len(denied) > 4 else ""
         yield Said(
-            f"{login!r} lacks what a {role} needs: {', '.join(denied[:4])}{more}",
+            f"{login!r} lacks what a {role} needs: {listed(denied)}",
             {"group": group, "login": quoted(login)},
         )
     elif role in found.denied:

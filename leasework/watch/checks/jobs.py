@@ -8,7 +8,15 @@ from leasework.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUB
 from leasework.errors import error_line, suggest
 from leasework.model.job import needed
 from leasework.model.moments import duration
-from leasework.watch.checks.registry import Said, check, count, lately, seconds_of, since
+from leasework.watch.checks.registry import (
+    Said,
+    check,
+    count,
+    lately,
+    listed,
+    seconds_of,
+    since,
+)
 from leasework.watch.facts import Facts
 
 
@@ -107,7 +115,7 @@ def _task_unknown(facts: Facts) -> Iterator[str | Said]:
         known = {needed(task)[0] for node in facts.live_nodes for task in node.tasks}
         wrong = [name for name in unknown if needed(name)[0] not in known]  # not only its version
         near = (f" ({hint})" for name in wrong if (hint := suggest(name, known)).startswith("Did"))
-        jobs, names = count(facts.summary.unknown), ", ".join(unknown) or "?"
+        jobs, names = count(facts.summary.unknown), listed(unknown) or "?"
         yield f"{jobs} held back because no live node knows the task: {names}{next(near, '')}"
 
 
@@ -160,7 +168,7 @@ def _queue_overdue(facts: Facts) -> Iterator[str | Said]:
                 f"Queue {queue!r} is overdue: its oldest job has waited for {duration(seconds)}",
                 {"queue": queue},
                 # of such a task, only the first jobs are held back; workers leave the others alone
-                do=f"Start a worker that knows {', '.join(unknown)}, or if the jobs are of other "
+                do=f"Start a worker that knows {listed(unknown)}, or if the jobs are of other "
                 "tasks, add workers or slots"
                 if unknown
                 else None,

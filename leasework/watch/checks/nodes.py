@@ -16,7 +16,16 @@ from leasework.config import (
 from leasework.errors import shorten
 from leasework.model.moments import duration
 from leasework.ports import DeathView, NodeView
-from leasework.watch.checks.registry import Said, age, check, jobs_of, lately, seconds_of, since
+from leasework.watch.checks.registry import (
+    Said,
+    age,
+    check,
+    jobs_of,
+    lately,
+    listed,
+    seconds_of,
+    since,
+)
 from leasework.watch.facts import Facts, stale
 from leasework.watch.finding import NOTE, WRONG
 
@@ -99,11 +108,10 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
         if len(rows) == 1:
             sentence = f"Node {rows[0].worker_id} died {duration(seconds)} ago, {rescued}"
         else:
-            names = ", ".join(row.worker_id for row in rows[:3])
-            more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+            names = listed([row.worker_id for row in rows], 3)
             sentence = (
                 f"{len(rows)} nodes of {app!r} died, the last one {duration(seconds)} ago, "
-                f"{rescued}: {names}{more}"
+                f"{rescued}: {names}"
             )
         yield Said(sentence, level=NOTE if seconds > TROUBLE_SECONDS else WRONG)
 

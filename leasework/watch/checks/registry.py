@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -166,6 +166,11 @@ def age(row: NodeView | LeaderView) -> str:
 
 def seconds_of(value: object) -> str:
     return duration(value) if isinstance(value, (int, float)) else "?"
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def jobs_of(number: int, verb: str) -> str:
