@@ -11,12 +11,12 @@ import logging
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 from uuid import UUID
 
 from leasework.app.certify import Certifier
 from leasework.config import Settings
 from leasework.errors import LeaseworkError
+from leasework.jobs.process_handle import kill_processes_of
 from leasework.telemetry import logger
 from leasework.tuning import Tuning
 
@@ -49,24 +49,11 @@ async def _bury(certifier: Certifier, node: UUID, pid: int) -> None:
     """Report a death once the worker's executor processes are dead: its jobs may then run again."""
     with suppress(TimeoutError):
         async with asyncio.timeout(Tuning.dead_group_seconds):
-            while executor_processes(pid):  # noqa: ASYNC110 — not our children, so we must poll
+            while kill_processes_of(pid):  # noqa: ASYNC110 — not our children, so we must poll
                 await asyncio.sleep(0.01)
             certifier.report(node, f"gunicorn's worker {pid} ended")
             return
     logger.error("children of worker %s are still alive: its lease must expire", pid)
-
-
-def executor_processes(worker: int) -> list[int]:
-    """The pids of a worker's live ``executor="process"`` children. Their command line names the
-    module and the worker. Finds them on Linux only."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # the process has ended meanwhile
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-            ours = any(b"leasework.jobs.process_child" in word for word in words[:5])
-            if ours and str(worker).encode() in words[4:7]:
-                found.append(int(folder.name))
-    return found
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 A child serves one job at a time and is reused. It dies with the *thread* that started it
 (PR_SET_PDEATHSIG, Linux): run the event loop in a thread that lives as long as the worker, ideally
-the main one. Processes that a handler starts are its own: a kill does not reach them. A child
-stays in the worker's process group and ignores SIGINT and SIGTERM.
+the main one. A child has a session of its own. Its end, however it comes, kills what is left in its
+process group: the programs that handlers have started. It ignores SIGINT and SIGTERM.
 """
 
 from __future__ import annotations

@@ -47,6 +47,9 @@ from leasework.model.values import Values
 from leasework.ports import JobStore
 
 PR_SET_PDEATHSIG = 1
+MARK = "LEASEWORK_EXECUTOR"
+"""In the environment of a child and of the programs that it starts: the pid of the worker, and the
+process group to kill when the worker dies (0: whatever the group)."""
 LOOK: int | None = (
     signal.SIGRTMIN + 9 if sys.platform == "linux" and hasattr(os, "memfd_create") else None
 )
@@ -407,6 +410,7 @@ def main(fd: int, parent: int, looks: int) -> NoReturn:
         faulthandler.register(LOOK, looks, all_threads=True, chain=False)
         os.set_inheritable(looks, False)
     _die_with(parent)
+    os.environ[MARK] = f"{parent}:{os.getpid()}"
     _let_signals_end_copies()
     os.set_inheritable(fd, False)
     del sys.argv[1:]  # ours: a module that reads it must not see it

@@ -12,16 +12,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from leasework import errors
-from leasework.jobs.process_child import HEAD, LOOK, Message, pack
+from leasework.jobs.process_child import HEAD, LOOK, MARK, Message, pack
 from leasework.tuning import Tuning
 
 _LOOKS, _LOOK_SECONDS = 25, 0.02
+_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 _GROUP = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-"""Ctrl-C, init systems and terminals that end signal the whole group, but the worker decides when
-its jobs end."""
+"""An init system may send these to every process, but the worker decides when its jobs end."""
 
 # Programs that a handler starts would inherit an ignored signal, but not a handled one. The signals
 # are blocked until then. The child imports from the same places as the worker: -P keeps Python from
@@ -47,6 +48,20 @@ def _blocked(*numbers: int) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def kill_processes_of(worker: int) -> list[int]:
+    """Kill the executor children of a dead worker, and the programs in their groups. Return the
+    pids of those that were alive. Finds them on Linux only."""
+    mark, alive = f"{MARK}={worker}:".encode(), []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile, or is another user's
+            for value in (folder / "environ").read_bytes().split(b"\0"):
+                pid = int(folder.name)
+                if value.startswith(mark) and int(value[len(mark) :]) in (0, os.getpgid(pid)):
+                    alive.append(pid)
+                    os.kill(pid, signal.SIGKILL)
+    return alive
 
 
 class Gone(errors.JobError):
@@ -78,7 +93,11 @@ class ChildHandle:
                 kept = [fd for fd in (theirs.fileno(), self._looks) if fd >= 0]
                 with _blocked(*_GROUP):
                     self._popen = subprocess.Popen(
-                        [*command, *sys.path], pass_fds=kept, stdin=subprocess.DEVNULL
+                        [*command, *sys.path],
+                        pass_fds=kept,
+                        stdin=subprocess.DEVNULL,
+                        start_new_session=True,
+                        env={**os.environ, MARK: f"{os.getpid()}:0"},
                     )
             except BaseException:
                 self._ours.close()
@@ -107,9 +126,11 @@ class ChildHandle:
 
     def _look(self) -> None:
         with self._lock:
-            code = self._popen.poll()
-        if code is None or self.ended.done():
-            return
+            with suppress(ChildProcessError):  # other code has reaped it
+                if self.ended.done() or not os.waitid(os.P_PID, self.pid, _ENDED):
+                    return
+                self._kill_group()  # before it is reaped: until then the number is only its own
+            code = self._popen.wait()
         self.ended.set_result(code)
         self._loop.call_later(Tuning.child_silent_seconds, self._close_looks)
         if self._pidfd is not None:
@@ -120,9 +141,15 @@ class ChildHandle:
         self._loop.call_later(Tuning.child_silent_seconds, self.hang_up)
 
     def kill(self) -> None:
-        """Kill the child, from any thread. Only we reap it, so its pid cannot be reused yet."""
+        """Kill the child and its group, from any thread. Only we reap it, so its pid cannot be
+        reused yet."""
         with self._lock:
-            self._popen.kill()
+            if self._popen.returncode is None:
+                self._kill_group()
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # macOS: only the dead child is left
+            os.killpg(self.pid, signal.SIGKILL)
 
     def _close_looks(self) -> None:
         with self._lock:

@@ -76,6 +76,15 @@ def hang(file: str) -> None:
         signal.pause()
 
 
+def start_program(file: str, ends: bool = False) -> None:
+    """Says the pid of a program that it starts, which outlives it unless somebody kills it."""
+    program = subprocess.Popen(["sleep", "600"])
+    _say(file, str(program.pid))
+    if ends:
+        os._exit(3)
+    program.wait()
+
+
 def stay(file: str) -> str:
     """Says its pid, and returns when the file is removed."""
     _say(file, str(os.getpid()))
@@ -172,7 +181,6 @@ def where() -> dict[str, Any]:
         "path": sys.path,
         "argv": sys.argv[1:],
         "variable": os.environ.get("A_VARIABLE"),
-        "group": os.getpgid(0),
         "sigint": os.kill(os.getpid(), signal.SIGINT) or "ignored here",
         "programs": subprocess.run([sys.executable, "-c", INTERRUPTED], check=False).returncode,
     }

@@ -227,7 +227,6 @@ async def test_a_child_sees_the_same_world_as_its_worker(bench, monkeypatch, tmp
         "path": sys.path,
         "argv": [],
         "variable": "carried over",
-        "group": os.getpgid(0),
         "sigint": "ignored here",
         "programs": 0 if ignored else -signal.SIGINT,
     }
@@ -335,6 +334,22 @@ async def test_a_lost_claim_kills_the_child_and_nothing_is_written(bench, tmp_pa
     assert [name for name, _ in bench.events] == ["job_lost"]
 
 
+@pytest.mark.parametrize("end", ["timeout", "cancel", "fenced", "ends", "closed"])
+async def test_what_a_handler_has_started_dies_with_its_child(bench, tmp_path, end):
+    timeout = 0.5 if end == "timeout" else None
+    file = tmp_path / "pid"
+    claim = bench.start(handlers.start_program, timeout, file=str(file), ends=end == "ends")
+    program = int(await until_async(file.read_text, 30, ignoring=(FileNotFoundError,)))
+    if end == "cancel":
+        claim.end("cancel")
+    elif end == "fenced":
+        await asyncio.to_thread(bench.pool.kill_all)
+    elif end == "closed":
+        await bench.pool.close()
+    await bench.outcome(claim)
+    await until_async(lambda: dead(program), 20, "the end of the program")
+
+
 async def test_a_job_that_waits_for_a_child_or_starts_one_can_be_stopped(tmp_path):
     bench = Bench(slots=1)
     first, pid = await bench.hang(tmp_path / "pid")
@@ -370,7 +385,7 @@ async def test_close_kills_what_runs_and_ends_what_is_idle(tmp_path):
     assert "ended with signal 9 (SIGKILL)" in failure(await bench.outcome(claim))
 
 
-async def test_sigterm_to_the_whole_group_lets_the_job_finish(bench, tmp_path):
+async def test_sigterm_to_every_process_lets_the_job_finish(bench, tmp_path):
     """An init system may send it to all processes. The worker decides how long they may go on."""
     file = tmp_path / "pid"
     claim = bench.start(handlers.stay, file=str(file))
@@ -384,7 +399,7 @@ async def test_sigterm_to_the_whole_group_lets_the_job_finish(bench, tmp_path):
 async def test_what_is_for_the_worker_does_not_end_a_child_that_is_starting(
     bench, tmp_path, monkeypatch: pytest.MonkeyPatch, name: str
 ):
-    """Init systems, Ctrl-C and terminals that end signal the whole group."""
+    """Init systems may signal every process."""
     (tmp_path / "sitecustomize.py").write_text(
         f"import os, signal\nos.kill(os.getpid(), signal.{name})\n"
     )
@@ -422,7 +437,7 @@ async def test_a_copy_that_holds_the_socket_open_does_not_hide_the_death(bench, 
     file = tmp_path / "copy"
     text = failure(await bench.run(handlers.fork_and_vanish, file=str(file)))
     assert text == "the child process ended with exit code 3 while it ran the job"
-    os.kill(int(file.read_text()), signal.SIGKILL)
+    await until_async(lambda: dead(int(file.read_text())), 20, "the end of the copy")
 
 
 async def test_a_forked_copy_of_the_handler_has_no_say(bench):

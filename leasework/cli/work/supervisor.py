@@ -27,6 +27,7 @@ from leasework.cli.work.logs import set_up_logging
 from leasework.config import Settings
 from leasework.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasework.errors import ConfigError, LeaseworkError
+from leasework.jobs.process_handle import kill_processes_of
 from leasework.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasework.telemetry import log, make_event
 from leasework.tuning import Tuning
@@ -279,7 +280,7 @@ class Supervisor:
     async def _group_is_gone(self, group: int) -> bool:
         with suppress(TimeoutError):
             async with asyncio.timeout(Tuning.dead_group_seconds):
-                while group_exists(group):
+                while kill_processes_of(group) or group_exists(group):
                     self._reaped.clear()
                     # without a subreaper, nothing reports grandchildren: look again
                     await own_tasks.within(0.05, self._reaped.wait())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
 
@@ -25,17 +26,22 @@ async def quick(ctx: Context) -> None:
 
 @app.task(queue="own", executor="process")
 def in_process(ctx: Context) -> None:
+    """Runs in a child process, which starts a program."""
     note("child-began", ctx.job_id, ctx.attempt)
-    live_on(str(ctx.job_id), ctx.attempt)
+    subprocess.run(_program(ctx), check=False)
 
 
 @app.task(queue="own")
 async def with_helper(ctx: Context) -> None:
     """Starts a program of its own, which knows nothing of us."""
     note("child-began", ctx.job_id, ctx.attempt)
-    code = f"import tests.e2e.apps.worker as w; w.live_on({str(ctx.job_id)!r}, {ctx.attempt})"
-    program = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
+    program = await asyncio.create_subprocess_exec(*_program(ctx))
     await program.wait()
+
+
+def _program(ctx: Context) -> list[str]:
+    code = f"import tests.e2e.apps.worker as w; w.live_on({str(ctx.job_id)!r}, {ctx.attempt})"
+    return [sys.executable, "-c", code]
 
 
 def live_on(job: str, attempt: int) -> None:
