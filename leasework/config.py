@@ -249,7 +249,7 @@ OTHER_VARIABLES = {
     "LEASEWORK_LOCK": "Set by `leasework lock` for its command: the lock's name.",
     "LEASEWORK_LOCK_TOKEN": "Set by `leasework lock` for its command: the lock's token.",
     "LEASEWORK_NODE_ID": "Set by a supervisor or gunicorn for its workers.",
-    "LEASEWORK_EXECUTOR": "Set by a worker for the children of `executor=\"process\"`.",
+    "LEASEWORK_EXECUTOR": 'Set by a worker for the children of `executor="process"`.',
     "LEASEWORK_GIVEN_DSN": "Set by a supervisor for its workers: its `--dsn`.",
 }
 """Environment variables that are not settings, and their meaning."""
