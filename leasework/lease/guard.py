@@ -180,6 +180,13 @@ class Guard:
                 await self._try_to_join()
                 if self.membership.lease.phase is Phase.FOLLOWER:
                     return self._retry_pause()  # too late: no row to renew
+            if gone := self._host.loop_gone():
+                if self._look_after_jobs:
+                    until = self._env.boot_now() + self._timings.call_timeout
+                    await self._look_after_jobs(self._store, until)
+                self.membership.lease.step_down(f"its event loop is {gone}")
+                self._fence()
+                return 0.0
             if poked or self._env.boot_now() >= self._next_beat:
                 await self._beat()
             self._note_silence()
@@ -247,7 +254,10 @@ class Guard:
     async def _try_to_join(self) -> None:
         try:
             await self._bury_own()
-            await self._join()
+            gone = self._host.loop_gone()
+            self._stopping |= gone == "closed"
+            if not gone:  # a stopped loop may run again
+                await self._join()
         except errors.ServerError as error:
             self._host.tell(news.Refused(error))  # at the start, the process ends
             raise

@@ -32,6 +32,11 @@ class Host(Protocol):
         again."""
         return 0.0
 
+    def loop_gone(self) -> str:
+        """Why the user's loop runs nothing any more: ``closed``, or ``stopped`` for a whole lease.
+        Empty: it runs."""
+        return ""
+
     def info(self) -> Mapping[str, Any]:
         """What the process reports about itself in the node's row."""
         return {}

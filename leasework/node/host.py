@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable
@@ -48,6 +49,8 @@ class GuardsHost(Host):
     """Called in the user's loop with what the guard tells."""
     drains: Callable[[], bool]
     """Whether a person may drain this process."""
+    loop: asyncio.AbstractEventLoop
+    """The user's loop."""
     in_loop: Callable[..., None]
     """Calls a function in the user's loop soon."""
     not_returned: list[tuple[UUID, int]]
@@ -61,6 +64,7 @@ class GuardsHost(Host):
         self._looks: list[Signal] = []
         """Signals of people who want to see a job's stack."""
         self._ping_sent = 0.0
+        self._ran_at = self._env.boot_now()
         self._pinging = False
         self._halted = False
         """A person has halted the node's claims, by the guard's last report."""
@@ -124,7 +128,15 @@ class GuardsHost(Host):
 
     # -- what the guard asks ---------------------------------------------------------------------
     def quiet(self) -> bool:
-        return not self.executor.busy()
+        return bool(self.loop_gone()) or not self.executor.busy()
+
+    def loop_gone(self) -> str:
+        if self.loop.is_closed():
+            return "closed"
+        now = self._env.boot_now()
+        if self.loop.is_running():  # also while a handler blocks it
+            self._ran_at = now
+        return "stopped" if now - self._ran_at > self._settings.timings.lease else ""
 
     def unrecorded(self) -> int:
         return self.acker.backlog
@@ -187,8 +199,12 @@ class GuardsHost(Host):
                 return
 
     async def _give_back_waiting(self, store: Store, until: float) -> None:
-        """Let other nodes run the jobs that wait in this one while its loop is stuck."""
+        """Let other nodes run the jobs that wait in this one while its loop is stuck, and all its
+        jobs if the loop is gone."""
         me, left = self.recorder.identity, self.not_returned
+        if self.loop_gone():
+            self.processes.kill_all()
+            left += self.running.pairs()
         if self._stuck_seconds():
             left += self.executor.take_waiting(*self.executor.lanes.values())
         while me and left and self._env.boot_now() < until:

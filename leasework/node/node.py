@@ -132,6 +132,7 @@ class Node:
             self.wakeups,
             self.hear,
             lambda: self.on_drain is not None,
+            self._loop,
             self._in_loop,
             self._not_returned,
         )

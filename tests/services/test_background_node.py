@@ -19,6 +19,7 @@ from leasework.errors import ConfigError, JobCancelled, LeaseworkError
 from leasework.integrations.background import BackgroundNode
 from leasework.integrations.gunicorn import node
 from tests.support.procs import Processes
+from tests.support.wait import until, until_async
 
 
 @pytest.fixture
@@ -46,6 +47,45 @@ def test_it_runs_jobs_while_the_block_runs_and_leaves_in_good_order(app: App, ds
         )
     assert "leasework-node" not in {thread.name for thread in threading.enumerate()}
     app.sync.close()
+
+
+@pytest.mark.parametrize("end", ["closed", "stopped"])
+def test_a_loop_that_ends_without_a_stop_releases_its_node_and_its_jobs(
+    dsn: str, end: str
+) -> None:
+    app, runs = App(dsn, recover_within=9), []
+    loop = asyncio.new_event_loop()
+
+    @app.task(name="hang")
+    async def hang() -> None:
+        runs.append(len(runs))
+        while len(runs) == 1:
+            await asyncio.sleep(0.01)
+
+    async def begin() -> tuple[Any, Any]:
+        await app.apply_schema()
+        node = app.node()
+        await node.__aenter__()
+        job = await hang.enqueue()
+        await until_async(lambda: runs, 30, "the job runs")
+        return node, job
+
+    node, job = loop.run_until_complete(begin())
+    if end == "closed":
+        loop.close()
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        state = "select node, attempt, crashes from leasework.job"
+        until(lambda: connection.execute(state).fetchone() == (None, 0, 0), 60, "the job is free")
+        nodes = "select 1 from leasework.node"
+        until(lambda: not connection.execute(nodes).fetchall(), 60, "the node has left")
+    if end == "closed":
+        until(lambda: not any(t.name == "leasework-guard" for t in threading.enumerate()), 20)
+        return
+    loop.run_until_complete(job.wait(60))  # the loop runs again, and the node with it
+    assert runs == [0, 1]
+    loop.run_until_complete(node.__aexit__(None, None, None))
+    loop.run_until_complete(app.close())
+    loop.close()
 
 
 def test_the_job_of_a_call_without_a_loop_waits_for_its_answers_there(app: App) -> None:
