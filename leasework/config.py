@@ -43,6 +43,8 @@ most a hundred jobs in that time, reaches it with the first discarded job."""
 FAILED_FEWEST, FAILED_SHARE = 5, 0.1
 """Failed attempts that will be retried are a problem if one task has this many, and they are at
 least this share of all its attempts."""
+STOPPED_RUNS = 3
+"""A job is a problem if stops of its workers interrupted this many runs in a row."""
 CRASH_LOOP_DEATHS, CRASH_LOOP_SECONDS = 3, 300.0
 """This many deaths of one application's nodes within this time are a crash loop."""
 DEATH_SECONDS = 86_400.0

@@ -31,7 +31,7 @@ from leasework.lease.guard import Guard
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop, Outage, Service, ServiceContext
 from leasework.model.job import ClaimedJob
-from leasework.model.outcome import Outcome, Unknown
+from leasework.model.outcome import Outcome, Stopped, Unknown
 from leasework.node.host import GuardsHost
 from leasework.node.plan import NodePlan, Tools
 from leasework.node.reach import longest_join, not_joined, reach_database
@@ -224,6 +224,10 @@ class Node:
             self.executor.end_all("stopping")
             # limited, because a thread cannot be ended, and a handler may ignore cancellation
             await self.executor.wait_idle(self._settings.timings.grace + 1.0)
+            for claim in self.running.snapshot():
+                if claim.started_at is not None and not claim.completed_elsewhere:
+                    self.acker.put(claim, Stopped(), self._env.boot_now())
+                    self._given_back += 1
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.call_timeout):
                 while self.acker.backlog:

@@ -22,6 +22,7 @@ from leasework.ports.rows import (
     DeathView,
     EventView,
     FailingSchedule,
+    InterruptedTask,
     JobDetail,
     LeaderView,
     LeaseCounts,

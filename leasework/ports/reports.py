@@ -18,6 +18,7 @@ from leasework.ports.rows import (
     DeathView,
     EventView,
     FailingSchedule,
+    InterruptedTask,
     JobDetail,
     LeaderView,
     LeaseCounts,
@@ -132,6 +133,10 @@ class Reports(Clocked):
         """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
         that time. ``limit``: attempts that are counted. Tasks whose discarded jobs are older than
         all these have no error here."""
+
+    @operation("status/interrupted")
+    async def interrupted(self, runs: int, limit: int = 2000) -> list[InterruptedTask]:
+        """Return the tasks with unfinished jobs whose last ``runs`` runs a stop interrupted."""
 
     # only a connection of its own may use the plan that reads job_done by a bitmap scan
     @operation("status/finished", answer=dict, aside=True)

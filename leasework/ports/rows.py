@@ -355,6 +355,17 @@ class TaskFailures(NamedTuple):
     """The newest one."""
 
 
+class InterruptedTask(NamedTuple):
+    """The unfinished jobs of one task whose last runs were interrupted by stops of their workers."""
+
+    task: str
+    jobs: int
+    job: UUID
+    """The one whose longest run was the longest."""
+    longest_seconds: float
+    """That run."""
+
+
 class DeadlineView(NamedTuple):
     """A level of a deadline."""
 

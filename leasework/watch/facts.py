@@ -12,6 +12,7 @@ from leasework.ports import (
     DeathView,
     EventView,
     FailingSchedule,
+    InterruptedTask,
     LeaderView,
     NodeView,
     ScheduleLag,
@@ -41,10 +42,14 @@ class Facts(Struct, frozen=True):
     """What blocks vacuum."""
     failures: list[TaskFailures] = field(default_factory=list)
     """Failed attempts and discarded jobs, by task."""
+    interrupted: list[InterruptedTask] = field(default_factory=list)
+    """Jobs that stops of workers interrupt again and again, by task."""
     failing: list[FailingSchedule] = field(default_factory=list)
     """Schedules whose jobs fail."""
     died: list[DeathView] = field(default_factory=list)
     """Dead nodes that nobody has marked as seen, the newest first."""
+    grace: float = 10.0
+    """How many seconds running jobs may take to finish when their worker stops."""
     pin_seconds: float = 300.0
     """How long a transaction may block vacuum."""
     overdue_seconds: float = 60.0

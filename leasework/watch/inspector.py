@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from leasework import errors
-from leasework.config import DEATH_SECONDS, TROUBLE_SECONDS, Settings, check_text
+from leasework.config import DEATH_SECONDS, STOPPED_RUNS, TROUBLE_SECONDS, Settings, check_text
 from leasework.env import Env
 from leasework.model.deadline import STATES
 from leasework.ports import (
@@ -117,8 +117,10 @@ class Inspector:
             unhandled=await reports.unhandled_breaches(Tuning.unhandled_days, 100, now),
             transactions=await reports.transactions(20, now),
             failures=await self._failures(now),
+            interrupted=await reports.interrupted(STOPPED_RUNS),
             failing=await reports.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
             died=await reports.died(DEATH_SECONDS, Tuning.check_deaths, now),
+            grace=self._settings.grace,
             pin_seconds=self._settings.pin_seconds,
             overdue_seconds=self._settings.overdue_seconds,
         )

@@ -12,7 +12,7 @@ from leasework.ports import AckItem
 from tests.contract.test_deadlines import FAILED, level, sweep
 from tests.contract.test_operator import DAY, event
 from tests.contract.test_put_schedules import document
-from tests.contract.world import LEASE, World, at, identity, plan, planned
+from tests.contract.world import DONE, LEASE, World, at, identity, plan, planned
 
 
 async def test_what_failed_lately_is_found_among_other_events(world: World):
@@ -92,6 +92,29 @@ async def test_failures_are_counted_by_task_with_the_newest_error(world: World):
     [send] = await world.reports.failures("discarded", 600.0, at(5))
     assert send.discarded == 2, "one was run again"
     assert await world.reports.failures("discarded", 600.0, at(601)) == []
+
+
+async def test_jobs_that_each_stop_interrupts_are_counted_by_task_until_a_run_ends(world: World):
+    stopped = Decision(State.SCHEDULED, counts=False, held_because="stopped")
+
+    async def interrupt(*decisions: Decision) -> None:
+        for decision in decisions:
+            await world.a.stage()
+            [claimed] = await world.a.claim(1)
+            await world.a.ack(claimed, decision)
+
+    await world.a.lead()
+    [job] = await world.enqueue(task="long")
+    await interrupt(stopped, stopped)
+    assert await world.reports.interrupted(3) == []
+    await interrupt(stopped)
+    assert await world.reports.interrupted(3) == [("long", 1, job, 0.5)]
+    await interrupt(Decision(State.SCHEDULED, counts=False, held_because="snoozed"))
+    assert await world.reports.interrupted(3) == [], "a run has ended since"
+    await interrupt(stopped, stopped, stopped)
+    assert [row.task for row in await world.reports.interrupted(3)] == ["long"]
+    await interrupt(DONE)
+    assert await world.reports.interrupted(3) == []
 
 
 async def test_a_task_with_many_failures_hides_no_other(world: World):

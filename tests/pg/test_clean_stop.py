@@ -42,7 +42,11 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
             job = job or await long.enqueue()
             await until_async(partial(_set, inside), 60, "the handler to start")
         record = await app.get(job.id)
-        assert (record.state, record.attempt, record.crashes) == (State.AVAILABLE, 0, 0), number
+        assert (record.state, record.attempt, record.crashes) == (State.SCHEDULED, 0, 0), number
+        problems = [
+            p for p in await (await one.inspect()).problems() if p.kind == "job_interrupted"
+        ]
+        assert len(problems) == (number == 3), number
         store = await app.store()
         assert await free_the_dead(store, app.settings.limits, _quiet, None) == 0
         [event] = await (await app.reports()).events("node_stopped", None, 1)
@@ -51,8 +55,11 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
     let_go.set()
     await until_async(lambda: _all(late, 3), 60, "the late handlers to end")
     record = await app.get(job.id)
-    assert (record.state, record.attempt, record.last_error) == (State.AVAILABLE, 0, None)
-    assert await sql("select 1 from leasework.attempt") == []
+    assert (record.state, record.attempt, record.last_error) == (State.SCHEDULED, 0, None)
+    assert await sql("select outcome from leasework.attempt") == [("stopped",)] * 3
+    [problem] = problems
+    assert "task 'long', because they run longer than the grace of 0.1 s: 1 of" in problem.sentence
+    assert problem.do.endswith(f"leasework jobs cancel {job.id}")
 
 
 async def _set(event: threading.Event) -> bool:

@@ -50,9 +50,7 @@ def test_it_runs_jobs_while_the_block_runs_and_leaves_in_good_order(app: App, ds
 
 
 @pytest.mark.parametrize("end", ["closed", "stopped"])
-def test_a_loop_that_ends_without_a_stop_releases_its_node_and_its_jobs(
-    dsn: str, end: str
-) -> None:
+def test_a_loop_that_ends_without_a_stop_releases_its_node_and_its_jobs(dsn: str, end: str) -> None:
     app, runs = App(dsn, recover_within=9), []
     loop = asyncio.new_event_loop()
 

@@ -334,22 +334,6 @@ async def test_a_lost_claim_kills_the_child_and_nothing_is_written(bench, tmp_pa
     assert [name for name, _ in bench.events] == ["job_lost"]
 
 
-@pytest.mark.parametrize("end", ["timeout", "cancel", "fenced", "ends", "closed"])
-async def test_what_a_handler_has_started_dies_with_its_child(bench, tmp_path, end):
-    timeout = 0.5 if end == "timeout" else None
-    file = tmp_path / "pid"
-    claim = bench.start(handlers.start_program, timeout, file=str(file), ends=end == "ends")
-    program = int(await until_async(file.read_text, 30, ignoring=(FileNotFoundError,)))
-    if end == "cancel":
-        claim.end("cancel")
-    elif end == "fenced":
-        await asyncio.to_thread(bench.pool.kill_all)
-    elif end == "closed":
-        await bench.pool.close()
-    await bench.outcome(claim)
-    await until_async(lambda: dead(program), 20, "the end of the program")
-
-
 async def test_a_job_that_waits_for_a_child_or_starts_one_can_be_stopped(tmp_path):
     bench = Bench(slots=1)
     first, pid = await bench.hang(tmp_path / "pid")

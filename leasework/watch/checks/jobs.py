@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leasework.config import DISCARDED_SHARE, FAILED_FEWEST, FAILED_SHARE, TROUBLE_SECONDS
+from leasework.config import (
+    DISCARDED_SHARE,
+    FAILED_FEWEST,
+    FAILED_SHARE,
+    STOPPED_RUNS,
+    TROUBLE_SECONDS,
+)
 from leasework.errors import error_line, suggest
 from leasework.model.job import needed
 from leasework.model.moments import duration
@@ -69,6 +75,23 @@ def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.quarantined:
         jobs = count(facts.summary.quarantined)
         yield f"{jobs} in quarantine: a worker died each time that it ran them"
+
+
+@check(
+    f"The last {STOPPED_RUNS} runs of a job were all interrupted by a stop of their worker, such as a "
+    "deployment.",
+    "Raise the grace (LEASEWORK_GRACE), or split the job into shorter ones; to end one: leasework jobs "
+    "cancel {job}",
+    page="jobs?q=state:running", shared=True,
+)  # fmt: skip
+def _job_interrupted(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.interrupted:
+        yield Said(
+            f"Every stop of a worker interrupts jobs of the task {row.task!r}, because they run "
+            f"longer than the grace of {duration(facts.grace)}: {row.jobs:,} of them in their last "
+            f"{STOPPED_RUNS} runs, the longest for {duration(row.longest_seconds)}",
+            {"job": row.job},
+        )
 
 
 @check(
