@@ -356,7 +356,7 @@ class TaskFailures(NamedTuple):
 
 
 class InterruptedTask(NamedTuple):
-    """The unfinished jobs of one task whose last runs were interrupted by stops of their workers."""
+    """The unfinished jobs of one task whose last runs stops of their workers ended."""
 
     task: str
     jobs: int

@@ -19,7 +19,7 @@ from leasework.errors import ConfigError, JobCancelled, LeaseworkError
 from leasework.integrations.background import BackgroundNode
 from leasework.integrations.gunicorn import node
 from tests.support.procs import Processes
-from tests.support.wait import until, until_async
+from tests.support.wait import forever, until, until_async
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def test_a_loop_that_ends_without_a_stop_releases_its_node_and_its_jobs(dsn: str
     @app.task(name="hang")
     async def hang() -> None:
         runs.append(len(runs))
-        while len(runs) == 1:
-            await asyncio.sleep(0.01)
+        if len(runs) == 1:
+            await forever()
 
     async def begin() -> tuple[Any, Any]:
         await app.apply_schema()
