@@ -108,12 +108,11 @@ class Acker(Service):
 
     def _tell(self, claim: Claim, decision: Decision) -> None:
         job = claim.job
+        error = "\n".join(filter(None, (decision.error, decision.traceback)))
         if decision.state is State.RETRYABLE:
-            self._emit(
-                "job_failed", job=job.id, task=job.task, attempt=job.attempt, error=decision.error
-            )
+            self._emit("job_failed", job=job.id, task=job.task, attempt=job.attempt, error=error)
         elif decision.state is State.DISCARDED:
-            self._emit("job_discarded", job=job.id, task=job.task, error=decision.error)
+            self._emit("job_discarded", job=job.id, task=job.task, error=error)
 
     async def tick(self, now: datetime | None) -> float:
         if self._locked and self._env.boot_now() >= self._locked_until:
@@ -213,4 +212,6 @@ def _size(decision: Decision) -> int:
     """Approximate size in bytes."""
     if decision is COMPLETED:
         return _ROW_BYTES
-    return _ROW_BYTES + len(decision.result or "") + len(decision.error or "")
+    return _ROW_BYTES + sum(
+        len(text or "") for text in (decision.result, decision.error, decision.traceback)
+    )

@@ -125,7 +125,7 @@ class Attempts:
         except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
             return Unable(f"its start could not be recorded: {error}", 1.0)
         except _Unfit as error:
-            return Fail(str(error))
+            return Fail(*error.args)
         except asyncio.CancelledError:  # from claim.end(), before or after the handler
             return None if claim.lost or claim.completed_elsewhere else stopped(claim)
         except Exception as error:  # not the handler's: its errors are outcomes
@@ -161,7 +161,8 @@ class Attempts:
         try:
             payload = task.brought_up(job.payload, job.version)
         except BaseException as error:  # also SystemExit, and a panic of an extension
-            raise _Unfit(describe(error, self._limits.error_chars)) from None
+            failed = describe(error, self._limits.error_chars)
+            raise _Unfit(failed.error, failed.traceback) from None
         claim.job = job._replace(payload=payload, version=task.version)
         return claim.job
 
@@ -229,12 +230,12 @@ class Attempts:
             case errors.JobTimeout():
                 return Fail(errors.words(error))
             case asyncio.CancelledError():
-                said = "the handler raised CancelledError"
+                failed = Fail("the handler raised CancelledError")
             case _:
-                said = describe(error, self._limits.error_chars)
+                failed = describe(error, self._limits.error_chars)
         if claim.stop_reason == "cancel" and not isinstance(error, asyncio.CancelledError):
-            return Cancel(said)
-        return stopped(claim) if claim.stop_reason else Fail(said)
+            return Cancel(failed.error)
+        return stopped(claim) if claim.stop_reason else failed
 
     async def _run_async(self, task: TaskFunction, claim: Claim) -> Outcome:
         assert claim.runner is not None
@@ -294,7 +295,7 @@ class Attempts:
                 return stopped(claim)
             return self._raised(error, claim)
         if error is not None:
-            return Fail(describe(error, self._limits.error_chars))
+            return describe(error, self._limits.error_chars)
         return self._outcome_of(task, returned)
 
     async def _around_thread(
@@ -443,18 +444,14 @@ def _from_keyboard() -> bool:
     return main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def describe(error: BaseException, limit: int) -> str:
-    """Type, message and traceback of an error, without secrets. A long traceback keeps its end."""
-    return errors.without_secrets(_described(error, limit))[:limit]
-
-
-def _described(error: BaseException, limit: int) -> str:
-    head = errors.told(error)[:1000]
+def describe(error: BaseException, limit: int) -> Fail:
+    """What an error says, and its traceback, without secrets. A long traceback keeps its end."""
+    said, trace = errors.told(error)[:1000], None
     with suppress(BaseException):  # the error's own methods may raise
-        start = trace = error.__traceback__
-        while trace:  # skip our own frames and those of the thread pool
-            ours = trace.tb_frame.f_code.co_filename == __file__
-            start, trace = (trace.tb_next if ours else None) or start, trace.tb_next
+        start = place = error.__traceback__
+        while place:  # skip our own frames and those of the thread pool
+            ours = place.tb_frame.f_code.co_filename == __file__
+            start, place = (place.tb_next if ours else None) or start, place.tb_next
         lines = traceback.format_exception(type(error), error, start)
-        return f"{head}\n{''.join(lines)[-(limit - len(head) - 1) :]}"
-    return head
+        trace = errors.without_secrets("".join(lines)[-limit:])[:limit]
+    return Fail(errors.without_secrets(said)[:limit], trace)

@@ -274,7 +274,9 @@ def _result(record: JobRecord) -> Any:
     if record.state is State.COMPLETED:
         return record.result
     kind = errors.JobCancelled if record.state is State.CANCELLED else errors.JobFailed
-    raise kind(f"job {record.id} was {record.state}", got=record.last_error or "no reason")
+    raise kind(
+        f"job {record.id} was {record.state}", got=record.last_error or record.reason or "no reason"
+    )
 
 
 def no_such_job(job: UUID | str) -> errors.JobNotFound:

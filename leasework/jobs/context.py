@@ -209,7 +209,7 @@ class SyncContext(Context):
         """The reason of the person who cancelled the job."""
         with suppress(LeaseworkError):  # the handler ends, whether or not the database answers
             if record := await self._store.get(self.job_id):
-                return record.last_error or "no reason"
+                return record.reason or "no reason"
         return "a reason that could not be read"
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]

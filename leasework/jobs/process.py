@@ -104,7 +104,7 @@ class ProcessPool:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         # ASCII JSON takes up to six bytes per byte, and twice that for the result, nested as text.
-        self._message_bytes = 12 * (limits.result_bytes + limits.error_chars) + 4096
+        self._message_bytes = 12 * (limits.result_bytes + 2 * limits.error_chars) + 4096
 
     # -- for others ------------------------------------------------------------------------------
     def kill_all(self) -> None:
@@ -238,7 +238,7 @@ class ProcessPool:
         except Exception as error:  # raised in the handler
             if isinstance(error, errors.LeaseworkError):
                 return {"error": type(error).__name__, "text": error.what}
-            return {"error": "Unavailable", "text": describe(error, self._limits.error_chars)}
+            return {"error": "Unavailable", "text": describe(error, self._limits.error_chars).error}
         if answer:
             claim.end("cancel")
         return {"answer": answer}
@@ -291,8 +291,8 @@ def _outcome_of(message: Message) -> Outcome:
     match message.get("outcome"):
         case ["complete", str() | None as result]:
             return Complete(result)
-        case ["fail", str() as text]:
-            return Fail(text)
+        case ["fail", str() as text, str() | None as traceback]:
+            return Fail(text, traceback)
         case ["snooze", int() | float() as seconds]:
             return Snooze(seconds)
         case ["cancel", str() as reason]:

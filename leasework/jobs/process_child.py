@@ -363,7 +363,8 @@ def _serve(request: Message, channel: Channel, loop: _Loop) -> None:
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
-        outcome = ["fail", describe(error.with_traceback(trace), request["error_chars"])]
+        failed = describe(error.with_traceback(trace), request["error_chars"])
+        outcome = ["fail", failed.error, failed.traceback]
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -375,7 +375,12 @@ class JobRecord(JobLine):
     payload: Any = None
     """The arguments, a dict; or Unreadable."""
     last_error: str | None = None
+    """Why its last run failed, in one sentence or a few. None once it has completed."""
     result: Any = None
+    reason: str | None = None
+    """Why it was cancelled, or a cancel was requested."""
+    traceback: str | None = None
+    """Of ``last_error``, if a handler raised it: for developers, because it names files."""
 
 
 def _deep(value: Any) -> bool:

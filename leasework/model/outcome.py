@@ -27,6 +27,8 @@ class Fail(Struct, frozen=True):
     """The handler raised an error or timed out. Counts against ``max_attempts``."""
 
     error: str
+    """One sentence, or what the error says."""
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Decision(Struct, frozen=True):
     run_in: float = 0.0
     """Seconds until the next attempt, for waiting states."""
     error: str | None = None
+    """Of a cancelled job: the reason."""
+    traceback: str | None = None
     result: str | None = None
     counts: bool = True
     """False: this run is subtracted from ``attempt``."""
@@ -122,12 +126,13 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return _held("unknown_task", seconds)
         case Unable(error, seconds, because):
             return _held(because, seconds, _text(error))
-        case Fail(error):
-            error = _text(error)
+        case Fail(error, traceback):
+            error, traceback = _text(error), traceback and _text(traceback)
             failures = job.attempt - job.crashes
             if failures >= job.max_attempts:
-                return Decision(State.DISCARDED, error=error)
-            return Decision(State.RETRYABLE, run_in=backoff.seconds(failures, draw), error=error)
+                return Decision(State.DISCARDED, 0.0, error, traceback)
+            wait = backoff.seconds(failures, draw)
+            return Decision(State.RETRYABLE, wait, error, traceback)
 
 
 def _held(because: str, run_in: float = 0.0, error: str | None = None) -> Decision:

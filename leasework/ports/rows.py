@@ -165,6 +165,7 @@ class AttemptView(NamedTuple):
     ended_at: datetime
     outcome: str
     error: str | None
+    traceback: str | None = None
 
 
 class StackView(NamedTuple):

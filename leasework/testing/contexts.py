@@ -50,7 +50,7 @@ class _Memory:
         return False
 
     async def get(self, job: UUID) -> SimpleNamespace:
-        return SimpleNamespace(last_error=self.reason)
+        return SimpleNamespace(reason=self.reason)
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
 

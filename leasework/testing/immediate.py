@@ -202,7 +202,8 @@ class _EagerClient(Client):
         result = None if end.result is None else json.loads(end.result)
         if run.claim.completed_elsewhere:
             result = run.context.completion
-        self._note(run, state=end.state, last_error=end.error, result=result)
+        said = {"reason" if end.state is State.CANCELLED else "last_error": end.error}
+        self._note(run, state=end.state, result=result, **said)
 
     def _note(self, run: _Run, **changes: Any) -> None:
         if run.context.notes:

@@ -189,7 +189,7 @@ def _attempt(tried: AttemptView) -> list[dict[str, Any]]:
     words = _OUTCOMES.get(tried.outcome, tried.outcome)
     tone = "bad" if tried.outcome in ("retryable", "discarded", "crashed", "requeued") else "warn"
     what, error = f"attempt {number} {words}", tried.error or ""
-    found = [_moment(tried.ended_at, what, error, tone, worker, started)]
+    found = [_moment(tried.ended_at, what, error, tone, worker, started, tried.traceback)]
     if started:
         claim = f"claim {term(tried.token)}"
         found.insert(0, _moment(started, f"attempt {number} started", claim, "", worker))
@@ -228,6 +228,8 @@ def _moment(
     tone: str = "",
     worker: str | None = None,
     since: datetime | None = None,
+    traceback: str | None = None,
 ) -> dict[str, Any]:
     took = short(max((at - since).total_seconds(), 0.0)) if since else ""
-    return {"at": at, "what": what, "detail": detail, "tone": tone, "worker": worker, "took": took}
+    said = {"at": at, "what": what, "detail": detail, "traceback": traceback, "tone": tone}
+    return {**said, "worker": worker, "took": took}

@@ -54,6 +54,7 @@ class SimReports(Reports):
                 ended_at=row.ended_at,
                 outcome=row.outcome,
                 error=row.error,
+                traceback=row.traceback,
             )
             for token, row in rows[:limit]
         ]

@@ -76,7 +76,7 @@ async def test_many_are_cancelled_and_running_ones_are_asked(world: World):
         claimed.id: "running", **dict.fromkeys(waiting, "waiting"), done.id: "finished"
     }  # fmt: skip
     assert (await world.get(claimed.id)).cancel_requested
-    assert (await world.get(waiting[0])).last_error == "enough"
+    assert (await world.get(waiting[0])).reason == "enough"
     assert [s.job for s in (await world.a.beat()).signals] == [claimed.id]
     await world.a.ack(claimed, RETRY)
     assert await world.state(claimed.id) == "cancelled", "it would have been tried again"

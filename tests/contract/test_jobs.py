@@ -276,6 +276,30 @@ async def test_a_completed_job_is_kept_with_its_result(world: World):
     assert record.claim_token == claimed.claim_token
 
 
+async def test_an_error_is_kept_apart_from_its_traceback_and_from_a_reason(world: World):
+    claimed = await world.claimed()
+    failed = Decision(State.RETRYABLE, error="KeyError: 1", traceback="Traceback …")
+    await world.a.ack(claimed, failed)
+    record = await world.get(claimed.id)
+    assert (record.last_error, record.traceback) == ("KeyError: 1", "Traceback …")
+    [attempt] = await world.reports.attempts(claimed.id, 9)
+    assert (attempt.error, attempt.traceback) == (record.last_error, record.traceback)
+    store = world.a.store
+    assert await store.cancel(claimed.id, "not needed", world.now) == "waiting"
+    record = await world.get(claimed.id)
+    assert (record.last_error, record.reason, record.traceback) == (None, "not needed", None)
+    assert await store.retry(claimed.id, world.now) == "finished"
+    record = await world.get(claimed.id)
+    assert (record.last_error, record.reason, record.traceback) == (None, None, None)
+    [again] = await world.a.claim()
+    await world.a.ack(again, failed)
+    assert await store.retry(claimed.id, world.now) == "waiting"
+    [again] = await world.a.claim()
+    await world.a.ack(again)
+    record = await world.get(claimed.id)
+    assert (record.state, record.last_error, record.traceback) == ("completed", None, None)
+
+
 async def test_without_history_nothing_is_kept_but_failures(world: World):
     claimed = await world.claimed(history=False)
     await world.a.ack(claimed)
@@ -328,7 +352,7 @@ async def test_a_job_that_should_be_cancelled_waits_no_more(world: World):
     assert await world.b.store.cancel(claimed.id, "why", world.now) == "running"
     assert (await world.a.ack(claimed, RETRY)).written
     record = await world.get(claimed.id)
-    assert (record.state, record.last_error) == ("cancelled", "why; boom")
+    assert (record.state, record.last_error, record.reason) == ("cancelled", None, "why; boom")
     [again] = await world.enqueue(unique="k")
     assert again != claimed.id
 

@@ -31,7 +31,8 @@ async def test_a_discarded_job_is_told_with_all_that_a_person_needs(world: World
     await world.a.ack(job, DISCARDED)
     assert await failure(world) == {
         "job": str(job.id), "task": "t", "queue": "default", "state": "discarded",
-        "error": "ValueError: no", "attempt": 1, "tags": ["eu"], "schedule": None, "tick": None,
+        "error": "ValueError: no", "reason": None, "attempt": 1, "tags": ["eu"],
+        "schedule": None, "tick": None,
     }  # fmt: skip
     [record] = await told(world)
     assert (record.queue, record.priority, record.tags) == ("alerts", 3, ("pager",))
@@ -54,7 +55,7 @@ async def test_a_cancelled_job_is_told_whether_it_waits_or_runs(world: World):
     [waiting] = await world.enqueue(on_failure=TELL)
     await world.b.store.cancel(waiting, "not wanted", world.now)
     found = await failure(world)
-    assert (found["state"], found["error"]) == ("cancelled", "not wanted")
+    assert (found["state"], found["error"], found["reason"]) == ("cancelled", None, "not wanted")
     running = await world.claimed(on_failure=TELL)
     await world.b.store.cancel(running.id, "too late", world.now)
     assert len(await told(world)) == 1, "it has not ended"

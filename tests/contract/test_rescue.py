@@ -123,7 +123,7 @@ async def test_what_should_be_cancelled_ends_with_its_node(world: World):
     await world.a.rescue(world.b)
     record = await world.get(claimed.id)
     assert (record.state, record.crashes) == ("cancelled", 1)
-    assert record.last_error == "why; its worker died"
+    assert (record.last_error, record.reason) == (None, "why; its worker died")
 
 
 async def test_a_rescue_wakes_who_sleeps(world: World):
@@ -245,7 +245,7 @@ async def test_a_waiting_job_is_cancelled_at_once_and_its_key_is_free(world: Wor
     [job] = await world.enqueue(unique="k", run_in=60)
     assert await world.b.store.cancel(job, "why", world.now) == "waiting"
     record = await world.get(job)
-    assert (record.state, record.last_error) == ("cancelled", "why")
+    assert (record.state, record.last_error, record.reason) == ("cancelled", None, "why")
     assert record.claim_token is None and record.completed_at == world.now
     assert await world.b.store.cancel(job, "why", world.now) == "finished"
     [again] = await world.enqueue(unique="k")

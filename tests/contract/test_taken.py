@@ -84,7 +84,7 @@ async def test_a_flagged_run_that_is_taken_away_ends_as_cancelled(world: World):
         assert await take(world, claimed) is State.RUNNING
     assert await take(world, claimed) is State.CANCELLED
     record = await world.get(claimed.id)
-    assert (record.state, record.last_error) == ("cancelled", f"why; it {WHY}")
+    assert (record.state, record.reason) == ("cancelled", f"why; it {WHY}")
     assert record.completed_at == at(60) and await world.a.claim() == []
     assert (await world.enqueue(unique="k")) != [claimed.id]
 
@@ -99,7 +99,7 @@ async def test_a_flagged_claim_that_is_given_back_ends_as_cancelled(world: World
     record = await world.get(flagged)
     assert (record.state, record.attempt, record.completed_at) == ("cancelled", 0, world.now)
     assert (record.started_at, record.worker_id) == (None, None)
-    assert record.last_error == "why; its worker gave it back"
+    assert record.reason == "why; its worker gave it back"
     assert await world.state(plain) == "available" and await world.heard() == ["q:default"]
     assert await give_back(world, *jobs) == 0
     assert (await world.enqueue(unique="k")) != [flagged]

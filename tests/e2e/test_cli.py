@@ -245,6 +245,8 @@ def test_jobs_are_listed_shown_and_chosen(cli):
         "max_attempts",
         "worker_id",
         "last_error",
+        "reason",
+        "traceback",
         "result",
     } <= set(rows[0])
     assert len(cli.json("jobs", "--limit", "2")) == 2
@@ -262,7 +264,7 @@ def test_a_waiting_job_is_cancelled_once_and_runs_again_on_retry(cli):
     (job,) = enqueue(cli.dsn, 1)
     assert cli("jobs", "cancel", job, "--reason", "no need").stdout == f"Job {job} was cancelled.\n"
     shown = cli.json("jobs", "show", job)
-    assert shown["state"] == "cancelled" and "no need" in shown["last_error"]
+    assert shown["state"] == "cancelled" and "no need" in shown["reason"]
     assert "has already finished" in cli.refused("jobs", "cancel", job)
     assert "was queued to run now" in cli("jobs", "retry", job).stdout
     assert cli.json("jobs", "show", job)["state"] == "available"

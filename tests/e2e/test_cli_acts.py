@@ -149,7 +149,7 @@ def test_an_action_goes_on_to_the_last_of_many_jobs(cli: Cli, in_small_steps: No
     assert told == "5 jobs cancelled, or cancellation requested if running.\n"
     assert {cli.state(job) for job in jobs} == {"cancelled"}
     assert {cli.state(job) for job in others} == {"available"}
-    errors = cli.sql("select distinct last_error from leasework.jobs where queue = 'mail'")
+    errors = cli.sql("select distinct reason from leasework.jobs where queue = 'mail'")
     assert len(errors) == 1 and "recall" in errors[0][0]
     told = cli("jobs", "retry", "--where", "queue:mail state:cancelled", "--yes").stdout
     assert told == "5 jobs queued to run now.\n"

@@ -352,7 +352,8 @@ def test_three_workers_share_the_jobs_and_failing_payments_are_retried_then_disc
         if job["state"] == "discarded":
             assert job["attempt"] - job["crashes"] == 3
             assert job["last_error"].startswith("GatewayDown: no answer for order")
-            assert "tasks.py" in job["last_error"] and "executor.py" not in job["last_error"]
+            assert "tasks.py" not in job["last_error"] and "tasks.py" in job["traceback"]
+            assert "executor.py" not in job["traceback"]
             assert job["payload"]["gateway_down"] is True
         else:
             assert job["attempt"] == 1 + job["crashes"]

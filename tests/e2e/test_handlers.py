@@ -376,7 +376,7 @@ def test_a_handler_in_a_thread_is_cancelled_and_its_end_is_recorded_as_it_was(
         assert cancel.wait(60) == 0, cancel.output
     (shop.procs.folder / "gate").touch()
     ended(shop, list(jobs.values()))
-    found = dict(shop.sql("select task_name, state || ': ' || last_error from leasework.jobs"))
+    found = dict(shop.sql("select task_name, state || ': ' || reason from leasework.jobs"))
     told = {task: "cancelled: wrong customer; the worker ended it" for task in STOPPED}
     ran = dict.fromkeys(["never_looks", "finishes"], "completed: wrong customer; it ran to its end")
     assert found == told | ran

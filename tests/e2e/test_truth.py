@@ -158,8 +158,9 @@ def test_lists_show_the_line_that_names_the_exception(shop: Shop) -> None:
     line = "ConnectionRefusedError: the mail server does not answer"
     assert line in shop.said("jobs", "--state", "discarded")
     until(lambda: line in shop.said("status", code=1), 60)
-    [(stored,)] = shop.sql("select last_error from leasework.jobs where state = 'discarded'")
-    assert len(stored) > 300, "the whole traceback is kept"
+    kept = "select last_error, traceback from leasework.jobs where state = 'discarded'"
+    [(error, traceback)] = shop.sql(kept)
+    assert error == line and traceback.startswith("Traceback") and len(traceback) > 300
 
 
 def test_an_outage_is_told_once_and_its_end_when_it_is_over(own_postgres: Any, procs: Any) -> None:

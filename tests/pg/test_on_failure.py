@@ -86,7 +86,7 @@ async def test_a_failure_is_told_in_the_transaction_that_ends_the_job(migrated: 
         app = App(migrated)
         await app.cancel(UUID(str(row[0])), "not wanted")
         [record] = await app.jobs(task="tell")
-        assert record.payload["failure"]["error"] == "not wanted"
+        assert record.payload["failure"]["reason"] == "not wanted"
         await app.close()
 
 

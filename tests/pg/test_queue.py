@@ -353,12 +353,14 @@ async def test_a_failure_is_tried_again_after_its_backoff(app: App) -> None:
         job = await fails.enqueue()
         record = await reaches(app, job, State.RETRYABLE)
         assert record.attempt == 1 and record.held_because == "retryable"
-        assert record.last_error and record.last_error.startswith("LookupError: no such user\\0")
-        assert "raise LookupError" in record.last_error
+        assert record.last_error == "LookupError: no such user\\0\\ud800"
+        assert record.traceback and "raise LookupError" in record.traceback
         wait = record.scheduled_for - datetime.now(UTC)
         assert timedelta(seconds=50) < wait <= timedelta(seconds=60)
         assert await app.retry(job.id)
         assert await job.wait(60) == "attempt 2"
+        record = await app.get(job.id)
+        assert (record.last_error, record.reason, record.traceback) == (None, None, None)
 
 
 async def test_out_of_attempts_is_discarded_and_a_retry_begins_anew(app: App, sql: Sql) -> None:
@@ -456,7 +458,11 @@ async def test_a_waiting_job_is_cancelled_at_once(app: App) -> None:
         job = await work.using(**options).enqueue()
         assert await app.cancel(job.id, "changed my mind")
         record = await job.get()
-        assert (record.state, record.last_error) == (State.CANCELLED, "changed my mind")
+        assert (record.state, record.last_error, record.reason) == (
+            State.CANCELLED,
+            None,
+            "changed my mind",
+        )
         with pytest.raises(JobCancelled, match="changed my mind"):
             await job.wait(60)
         assert not await job.cancel()

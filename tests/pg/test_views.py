@@ -22,7 +22,7 @@ CONTRACT = {
         attempt smallint, max_attempts smallint, claim_token bigint, worker_id text,
         last_error text, result jsonb, progress real, progress_note text,
         cancel_requested boolean, crashes smallint, held_because text, schedule text, node uuid,
-        timeout_seconds real
+        timeout_seconds real, tags text[], reason text, traceback text
         """,
     "leaders": """
         name text, holder text, term bigint, heartbeat timestamp with time zone, age interval,

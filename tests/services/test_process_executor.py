@@ -176,11 +176,11 @@ async def test_outcomes_that_are_returned_come_back_as_they_are(bench, function,
 
 
 async def test_an_exception_becomes_its_text_and_the_handlers_own_frames(bench):
-    text = failure(await bench.run(handlers.fail))
-    assert text.startswith("LookupError: there is no such ")
-    assert "in fail\n" in text and "process_child.py" not in text
-    text = failure(await bench.run(handlers.fail_async))
-    assert text.startswith("LookupError: neither here") and "in fail_async\n" in text
+    for function, says in ((handlers.fail, "there is no such "), (handlers.fail_async, "neither")):
+        failed = await bench.run(function)
+        assert isinstance(failed, Fail) and failed.error.startswith(f"LookupError: {says}")
+        assert failed.traceback and f"in {function.__name__}\n" in failed.traceback
+        assert "\n" not in failed.error and "process_child.py" not in failed.traceback
 
 
 async def test_a_handler_that_exits_fails_and_its_child_goes_on(bench):

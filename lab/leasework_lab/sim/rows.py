@@ -145,6 +145,7 @@ class AttemptRow:
     ended_at: datetime
     outcome: str
     error: str | None
+    traceback: str | None = None
 
 
 @dataclass(slots=True)
@@ -402,6 +403,8 @@ class SimDatabase:
             how = "it ran to its end" if state == "completed" else error
             parts = dict.fromkeys(part for part in (row.last_error, how) if part)
             error = "; ".join(parts)
+        elif state == "completed":
+            error = None
         del self.jobs[row.id]
         if keep:
             self.done[row.id] = DoneRow(
@@ -427,8 +430,9 @@ class SimDatabase:
         job, moment = done.job, done.finished_at
         told = {
             "job": str(job.id), "task": job.task, "queue": job.queue, "state": done.state,
-            "error": done.last_error, "attempt": job.attempt, "tags": list(job.tags),
-            "schedule": job.schedule,
+            "error": None if done.state == "cancelled" else done.last_error,
+            "reason": done.last_error if done.state == "cancelled" else None,
+            "attempt": job.attempt, "tags": list(job.tags), "schedule": job.schedule,
             "tick": job.tick_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if job.tick_at else None,
         }  # fmt: skip
         options = JobOptions(callback.task, **callback.options)

@@ -86,7 +86,7 @@ class ControlOperations:
             unique_key=None,
             ready=True,
             held_because=None,
-            last_error=done.last_error,
+            last_error=None if done.state in ("cancelled", "completed") else done.last_error,
             progress=None,
             progress_note=None,
             started_at=None,
@@ -121,8 +121,16 @@ class ControlOperations:
             "completed_at": None,
             "worker_id": self.db.worker_id(row.node),
             "result": None,
+            "last_error": row.last_error,
             **told,
         }
+        is_reason = row.cancel_requested or known["state"] in (State.CANCELLED, State.COMPLETED)
+        known["reason"] = known["last_error"] if is_reason else None
+        known["last_error"] = None if is_reason else known["last_error"]
+        tried = [(token, a) for (of, token), a in self.db.attempts.items() if of == row.id]
+        error = known["last_error"]
+        raised = [(t, a.traceback) for t, a in tried if error is not None and a.error == error]
+        known["traceback"] = max(raised, default=(0, None))[1]
         names = [field.name for field in fields(JobRecord)]
         return JobRecord(**{n: known[n] if n in known else getattr(row, n) for n in names})
 

@@ -159,7 +159,15 @@ class SimJobs(JobStore):
             if outcome != "unknown_version":
                 self.db.attempts.setdefault(
                     (row.id, item.token),
-                    AttemptRow(row.attempt, row.node, started_at, moment, outcome, decision.error),
+                    AttemptRow(
+                        row.attempt,
+                        row.node,
+                        started_at,
+                        moment,
+                        outcome,
+                        decision.error,
+                        decision.traceback,
+                    ),
                 )
         if over:
             self.db.finish(

@@ -117,7 +117,7 @@ class LeaseworkBackend(BaseTaskBackend):  # type: ignore[misc]
             args=payload["args"],
             kwargs=payload["kwargs"],
             backend=self.alias,
-            errors=[_error(job.last_error)] if job.last_error else [],
+            errors=[_error(job.last_error, job.traceback)] if job.last_error else [],
             worker_ids=[""] * (job.attempt - 1) + [job.worker_id or ""] * bool(job.attempt),
         )
         object.__setattr__(result, "_return_value", opened(app.codec, job.result))
@@ -166,15 +166,15 @@ def _task(path: str) -> Task | None:
     return found if isinstance(found, Task) else None
 
 
-def _error(text: str) -> TaskError:
+def _error(text: str, traceback: str | None = None) -> TaskError:
     """The last line of a traceback has the full name of the error's class."""
     name = text.partition(":")[0]
-    path = re.findall(rf"^((?:\w+\.)*{re.escape(name)})(?::|$)", text, re.M)[-1:]
+    path = re.findall(rf"^((?:\w+\.)*{re.escape(name)})(?::|$)", traceback or text, re.M)[-1:]
     if path == [name] and hasattr(builtins, name):
         path = [f"builtins.{name}"]
     if not path or "." not in path[0]:  # not the error of a handler, such as a timeout
         path = ["leasework.errors.JobFailed"]
-    return TaskError(exception_class_path=path[0], traceback=text.partition("\n")[2] or text)
+    return TaskError(exception_class_path=path[0], traceback=traceback or text)
 
 
 # -- a run -----------------------------------------------------------------------------------------

@@ -34,6 +34,8 @@ class Job(models.Model):  # type: ignore[misc]
     max_attempts = models.SmallIntegerField()
     worker_id = models.TextField(null=True)
     last_error = models.TextField(null=True)
+    reason = models.TextField(null=True)
+    traceback = models.TextField(null=True)
     result = models.JSONField(null=True)
 
     Meta = _of_view("jobs", permissions=(("operate", "Can act in leasework's dashboard"),))

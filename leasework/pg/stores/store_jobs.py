@@ -148,6 +148,7 @@ class PgJobs(JobStore, OperatorStore):
             "states": [str(d.state) for d in decisions],
             "run_in": [d.run_in for d in decisions],
             "errors": [d.error for d in decisions],
+            "tracebacks": [d.traceback for d in decisions],
             "counts": [d.counts for d in decisions],
             "held": [d.held_because for d in decisions],
         }

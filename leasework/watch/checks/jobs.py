@@ -78,8 +78,8 @@ def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    f"The last {STOPPED_RUNS} runs of a job were all interrupted by a stop of their worker, as in a "
-    "deployment.",
+    f"The last {STOPPED_RUNS} runs of a job were all interrupted by a stop of their worker, as in "
+    "a deployment.",
     "Raise the grace (LEASEWORK_GRACE), or split the job into shorter ones; to end one: "
     "leasework jobs cancel {job}",
     page="jobs?q=state:running", shared=True,

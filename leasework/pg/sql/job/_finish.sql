@@ -2,7 +2,7 @@
 -- `gone` has the columns of leasework.job, and: ended (the state), began (when the last attempt started; null if it did
 -- not run, and then no node and no token are kept), result, error, undone (1: the attempt does not count) and crashed
 -- (1: its worker died). The last_error of a running job that was cancelled is the reason for the cancel; the outcome of
--- the run is appended. A user's transaction may complete a job long after the transaction began, so the time is that of
+-- the run is appended. A completed job has no error. A user's transaction may complete a job long after the transaction began, so the time is that of
 -- the statement.
 -- index: job_key_pkey
 done as (
@@ -14,7 +14,7 @@ done as (
            case when g.cancel_requested
                 then concat_ws('; ', g.last_error, case when g.ended = 'completed' then 'it ran to its end'
                                                         else nullif(g.error, g.last_error) end)
-                else g.error end
+                when g.ended <> 'completed' then g.error end
     from gone g
     where g.history or g.ended <> 'completed'
 ), keys as (

@@ -19,8 +19,9 @@ with held as materialized (
                 when l.cancel_requested then 'cancelled' end as over
     from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[]), (select %(states)s::text[]),
                 (select %(run_in)s::float8[]), (select %(errors)s::text[]), (select %(results)s::jsonb[]),
-                (select %(ran)s::float8[]), (select %(counts)s::bool[]), (select %(held)s::text[]))
-         as a (id, token, state, run_in, error, result, ran, counts, held_because),
+                (select %(ran)s::float8[]), (select %(counts)s::bool[]), (select %(held)s::text[]),
+                (select %(tracebacks)s::text[]))
+         as a (id, token, state, run_in, error, result, ran, counts, held_because, traceback),
          lateral (select ctid as at_row, attempt, node, cancel_requested from leasework.job j
                   where j.id = a.id and j.claim_token = a.token and j.node = %(node)s
                   for update skip locked) l
@@ -29,7 +30,8 @@ with held as materialized (
     where j.ctid = h.at_row and h.over is not null
     returning j.*, h.over as ended,
               coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => h.ran) as began, h.result,
-              coalesce(h.error, j.last_error) as error, 0 as undone, 0 as crashed, h.ran, h.error as said, h.state as outcome
+              coalesce(h.error, j.last_error) as error, 0 as undone, 0 as crashed, h.ran, h.error as said, h.traceback,
+              h.state as outcome
 ), {{job/_finish}}, back as (
     update leasework.job j
     set ready = false, node = null, started_at = null, progress = null, progress_note = null,
@@ -38,11 +40,12 @@ with held as materialized (
         run_at = coalesce(%(now)s::timestamptz, statement_timestamp()) + make_interval(secs => h.run_in)
     from held h
     where j.ctid = h.at_row and h.over is null
-    returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error
+    returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error, h.traceback
 ), tries as (
-    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
-    select t.id, t.token, t.attempt, t.node, m.clock - make_interval(secs => t.ran), m.clock, t.outcome, t.error
-    from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error from gone
+    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error, traceback)
+    select t.id, t.token, t.attempt, t.node, m.clock - make_interval(secs => t.ran), m.clock, t.outcome, t.error,
+           t.traceback
+    from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error, traceback from gone
           where outcome <> 'completed'
           union all select * from back where outcome <> 'unknown_version') t, -- it never began
          (select coalesce(%(now)s::timestamptz, statement_timestamp()) as clock) m

@@ -1,4 +1,4 @@
 -- One job, wherever it is.
 -- locks: none
--- index: job_pkey, job_done_pkey, node_pkey, death_pkey
+-- index: job_pkey, job_done_pkey, node_pkey, death_pkey, attempt_pkey (in order)
 select {{JobRecord}} from leasework.jobs where id = %(job)s

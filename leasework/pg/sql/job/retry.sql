@@ -25,7 +25,7 @@ with target as materialized (
     returning d.*
 ), again as (
     insert into leasework.job ({{job/_kept}}, last_error, run_at, deadlines)
-    select distinct on (id) {{job/_kept}}, last_error, coalesce(%(now)s::timestamptz, now()),
+    select distinct on (id) {{job/_kept}}, case when state not in ('cancelled', 'completed') then last_error end, coalesce(%(now)s::timestamptz, now()),
            (select true from leasework.deadline x -- a scalar subquery, and hidden from deadline_due
             where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
     from undone order by id, finished_at desc

@@ -294,6 +294,7 @@ create table leasework.job (
     ready            boolean     not null default true,
     -- why it waits: scheduled, retryable, snoozed, unknown_task, unknown_version, no_process, unreadable
     held_because     text,
+    -- why the last run failed; if a cancel was requested, the reason for it
     last_error       text,
     progress         real,
     progress_note    text,
@@ -380,6 +381,7 @@ create table leasework.job_done (
     on_failure    jsonb,
     payload       jsonb       not null,
     result        jsonb,
+    -- of a cancelled job, and of one that completed although a cancel was requested: the reason
     last_error    text,
     progress      real,
     progress_note text,
@@ -406,6 +408,7 @@ create table leasework.attempt (
     ended_at     timestamptz not null default now(),
     outcome      text        not null,
     error        text,
+    traceback    text,
     primary key (job_id, claim_token)
 );
 create index attempt_ended on leasework.attempt (ended_at);
@@ -1448,7 +1451,8 @@ begin
     end if;
     perform leasework.enqueue(new.on_failure || jsonb_build_object('payload', jsonb_build_object('failure',
         jsonb_build_object('job', new.id, 'task', new.task_name, 'queue', new.queue, 'state', new.state,
-            'error', new.last_error, 'attempt', new.attempt, 'tags', new.tags, 'schedule', new.schedule,
+            'error', case when new.state <> 'cancelled' then new.last_error end,
+            'reason', case when new.state = 'cancelled' then new.last_error end, 'attempt', new.attempt, 'tags', new.tags, 'schedule', new.schedule,
             'tick', to_char(new.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))),
         new.finished_at);
     return null;
@@ -1733,15 +1737,23 @@ create view leasework.jobs as
            null::timestamptz as completed_at,
            j.attempt, j.max_attempts, j.claim_token,
            (select w.worker_id from leasework.workers w where w.node = j.node) as worker_id,
-           j.last_error, null::jsonb as result, j.progress, j.progress_note, j.cancel_requested,
-           j.crashes, j.held_because, j.schedule, j.node, j.timeout_seconds, j.tags
+           case when not j.cancel_requested then j.last_error end as last_error, null::jsonb as result, j.progress,
+           j.progress_note, j.cancel_requested, j.crashes, j.held_because, j.schedule, j.node, j.timeout_seconds,
+           j.tags, case when j.cancel_requested then j.last_error end as reason,
+           case when not j.cancel_requested then
+               (select a.traceback from leasework.attempt a
+                where a.job_id = j.id and a.error = j.last_error order by a.claim_token desc limit 1) end as traceback
     from leasework.job j
     union all
     select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
            d.started_at, d.finished_at, d.attempt, d.max_attempts, d.claim_token,
            (select w.worker_id from leasework.workers w where w.node = d.node),
-           d.last_error, d.result, d.progress, d.progress_note, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds,
-           d.tags
+           case when d.state not in ('cancelled', 'completed') then d.last_error end, d.result, null, null, false,
+           d.crashes, null, d.schedule, d.node, d.timeout_seconds, d.tags,
+           case when d.state in ('cancelled', 'completed') then d.last_error end,
+           case when d.state not in ('cancelled', 'completed') then
+               (select a.traceback from leasework.attempt a
+                where a.job_id = d.id and a.error = d.last_error order by a.claim_token desc limit 1) end
     from leasework.job_done d;
 
 create view leasework.leaders as
