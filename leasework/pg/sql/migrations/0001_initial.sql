@@ -1748,8 +1748,8 @@ create view leasework.jobs as
     select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
            d.started_at, d.finished_at, d.attempt, d.max_attempts, d.claim_token,
            (select w.worker_id from leasework.workers w where w.node = d.node),
-           case when d.state not in ('cancelled', 'completed') then d.last_error end, d.result, null, null, false,
-           d.crashes, null, d.schedule, d.node, d.timeout_seconds, d.tags,
+           case when d.state not in ('cancelled', 'completed') then d.last_error end, d.result, d.progress,
+           d.progress_note, false, d.crashes, null, d.schedule, d.node, d.timeout_seconds, d.tags,
            case when d.state in ('cancelled', 'completed') then d.last_error end,
            case when d.state not in ('cancelled', 'completed') then
                (select a.traceback from leasework.attempt a
