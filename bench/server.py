@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,15 +107,9 @@ def server(dsn: str | None = None, version: str | None = None) -> Iterator[Serve
         finally:
             running.admin.close()
         return
-    from leasework.embedded import EmbeddedServer
+    from leasework_lab.server import LabServer
 
-    folder = Path(tempfile.mkdtemp(prefix="leasework-bench-"))
-    folder.chmod(0o711)
-    embedded = EmbeddedServer.start(folder / "data", version=version, settings=SETTINGS)
-    try:
-        running = Server(embedded.dsn, embedded.pid, embedded.data_dir / "postgres.log")
+    with LabServer.start(version, SETTINGS, prefix="leasework-bench-") as own:
+        running = Server(own.dsn, own.pid, own.data_dir / "postgres.log")
         yield running
         running.admin.close()
-    finally:
-        embedded.close()
-        shutil.rmtree(folder, ignore_errors=True)

@@ -242,8 +242,6 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 OTHER_VARIABLES = {
     "LEASEWORK_HOME": "The directory for the data of embedded PostgreSQL servers.",
-    "LEASEWORK_POSTGRES_BIN": "The directory with PostgreSQL's programs for `embedded`.",
-    "LEASEWORK_POSTGRES_VERSION": "The major version of PostgreSQL for `embedded`.",
     "LEASEWORK_TEST_DSN": "The server on which `leasework.testing` creates databases.",
     "LEASEWORK_WEB_TOKEN": "The token that `leasework web` asks for.",
     "LEASEWORK_WEB_USER": "The user name that `leasework web` asks for.",

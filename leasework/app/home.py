@@ -395,6 +395,8 @@ class Home:
             self._pid = os.getpid()
             self._stores = WeakKeyDictionary()
             self.env = Env()
+            # use the embedded server in its own name, which may run longer than its parent
+            self.settings, self._embedded = self.given, None
 
     def _start_embedded(self) -> list[migrate.Migration]:
         """Start the server, apply the schema, and return the migrations that were missing."""

@@ -51,7 +51,7 @@ def postgres_dsn(
 def _server() -> Any:
     from leasework.embedded import EmbeddedServer
 
-    return EmbeddedServer.start()  # ends with the last process that uses it
+    return EmbeddedServer.start()  # stops when the last process that uses it exits
 
 
 async def clear(app: App) -> None:

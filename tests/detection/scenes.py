@@ -389,7 +389,7 @@ def staged(scene: Scene, shared_dsn: str, folder: Path) -> Iterator[Stage]:
     with ExitStack() as stack:
         env = dict(scene.env)
         if scene.clock:
-            server = Server.start()
+            server = Server()
             stack.callback(server.close)
             assert server.clock, "libfaketime is not installed"
             env["DETECTION_CLOCK"] = server.clock.environ["FAKETIME_TIMESTAMP_FILE"]

@@ -16,7 +16,6 @@ import httpx
 import psycopg
 import pytest
 
-from tests.support.postgres import chosen_version
 from tests.support.procs import Process, Processes
 from tests.support.wait import until
 
@@ -56,12 +55,8 @@ def nothing_left(home: Path) -> None:
 
 
 def start_demo(procs: Processes, home: Path, *args: str, **env: str) -> Process:
-    given = {
-        "LEASEWORK_HOME": str(home),
-        "TMPDIR": str(home),
-        "LEASEWORK_POSTGRES_VERSION": chosen_version(),
-    }
-    return procs.start("-m", "leasework", "demo", *args, name="demo", env={**given, **env})
+    env = {"TMPDIR": str(home), **env}
+    return procs.start("-m", "leasework", "demo", *args, name="demo", env=env)
 
 
 def check_promises(card: dict) -> None:

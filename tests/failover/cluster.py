@@ -14,14 +14,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
+from leasework_lab.server import DEBIAN, unprivileged
 
-from leasework.embedded.account import Account, server_account
-from leasework.embedded.binaries import DEBIAN
 from tests.support.wait import until
 
 LIBRARIES = Path(sys.prefix) / "failover"
@@ -52,13 +52,14 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def interpreter(account: Account | None) -> str:
-    """A Python of our own version that the account may run."""
+def interpreter(who: dict[str, Any]) -> str:
+    """A Python of our own version that the account of the servers may run."""
     version = f"python3.{sys.version_info.minor}"
     for path in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
-        if Path(path).exists() and (account is None or account.may_use(Path(path))):
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run([path, "-c", ""], check=True, cwd="/", **who)
             return path
-    raise LookupError(f"the account {account and account.name} may run no {version}")
+    raise LookupError(f"the account of the servers may run no {version}: {who}")
 
 
 class Cluster:
@@ -68,7 +69,7 @@ class Cluster:
         self.programs = needed()
         self.folder = Path(tempfile.mkdtemp(prefix="lh-failover-"))
         self.folder.chmod(0o711)
-        self.account = server_account(self.folder / "none")
+        self.who = unprivileged()
         self.libraries = self.folder / "libraries"
         shutil.copytree(LIBRARIES, self.libraries)
         for path in (self.libraries, *self.libraries.rglob("*")):
@@ -88,16 +89,14 @@ class Cluster:
 
     # -- starting and stopping ---------------------------------------------------------------------
     def _run(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        who = self.account
-        extra: dict[str, Any] = {"user": who.uid, "group": who.gid} if who else {}
-        extra |= {"extra_groups": []} if who else {}
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder / name,
                 env={"PATH": "/usr/bin:/bin", "HOME": str(self.folder / name), "LC_ALL": "C",
                      "PYTHONPATH": str(self.libraries), "ETCD_UNSUPPORTED_ARCH": "arm64"},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **extra,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                **self.who,
             )  # fmt: skip
         self.started.append(process)
         return process
@@ -105,8 +104,8 @@ class Cluster:
     def _own(self, name: str) -> Path:
         folder = self.folder / name
         folder.mkdir(mode=0o700)
-        if self.account:
-            os.chown(folder, self.account.uid, self.account.gid)
+        if self.who:
+            os.chown(folder, self.who["user"], self.who["group"])
         return folder
 
     def start(self) -> None:
@@ -124,7 +123,7 @@ class Cluster:
             config.write_text(json.dumps(self._config(name, folder)))
             config.chmod(0o644)
             self.patroni[name] = self._run(
-                name, interpreter(self.account), "-m", "patroni", str(config)
+                name, interpreter(self.who), "-m", "patroni", str(config)
             )
             if name == NAMES[0]:
                 until(self.leader, 90, "the first server")

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
+from leasework_lab.server import find_programs, let_pass, unprivileged
 
-from leasework.embedded.account import server_account
-from leasework.embedded.binaries import find_binaries, reachable
 from tests.support.no_skips import CANNOT
 from tests.support.wait import until
 
@@ -117,24 +116,24 @@ class Network:
             raise
 
     def _start_server(self) -> None:
-        account = server_account(self.folder / "none")
-        assert account, "root has an account for the server"
-        programs = reachable(find_binaries(), account, self.folder)
+        who = unprivileged()
+        programs, _ = find_programs()
+        let_pass(programs / "postgres")
         home = self.folder / "server"
         home.mkdir(mode=0o711)
-        os.chown(home, account.uid, account.gid)
+        os.chown(home, who["user"], who["group"])
         data, log = home / "data", home / "log"
-        who = {"user": account.uid, "group": account.gid, "extra_groups": []}
         plain = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
         subprocess.run(
-            [programs.initdb, "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"],
+            [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-N", "-E", "UTF8"],
             check=True, capture_output=True, cwd=home, env=plain, timeout=120, **who,
         )  # fmt: skip
         with (data / "pg_hba.conf").open("a") as rules:
             rules.write("host all all 10.77.0.0/16 trust\n")
         command = [
-            "ip", "netns", "exec", self.middle, "setpriv", f"--reuid={account.uid}",
-            f"--regid={account.gid}", "--clear-groups", str(programs.postgres), "-D", str(data),
+            "ip", "netns", "exec", self.middle, "setpriv", f"--reuid={who['user']}",
+            f"--regid={who['group']}", "--clear-groups", str(programs / "postgres"),
+            "-D", str(data),
             "-c", f"listen_addresses={self.MIDDLE}", "-c", f"unix_socket_directories={home}",
             "-c", "shared_buffers=16MB", "-c", "max_connections=60",
         ]  # fmt: skip

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from leasework_lab.server import find_programs
+
 from leasework import App
 from leasework.config import Settings
-from leasework.embedded.binaries import find_binaries
 from leasework.pg.schema import migrate
 
 PAGE = Path(__file__).parents[2] / "docs/howto/deployment.md"
@@ -28,7 +29,7 @@ async def test_the_commands_of_the_page_restore_a_backup(
 ) -> None:
     backup, restore = commands()[:2]
     [(version,)] = await sql("select current_setting('server_version_num')::integer / 10000")
-    programs = find_binaries(str(version)).bin_dir
+    programs = find_programs(str(version))[0]
     paths = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = os.environ | {"LEASEWORK_DSN": migrated, "PATH": os.pathsep.join(paths)}
 

@@ -107,7 +107,7 @@ def guarded_server(own_postgres: Any) -> Iterator[str]:
     with psycopg.connect(server.dsn, autocommit=True) as owner:
         owner.execute("create role limited login password 'right'")
         owner.execute("create role quiet login")
-        hba.write_text("local all leasework trust\nlocal all limited,quiet scram-sha-256\n")
+        hba.write_text("local all postgres trust\nlocal all limited,quiet scram-sha-256\n")
         owner.execute("select pg_reload_conf()")
         until(lambda: asks_for_a_password(server.dsn), what="the new rules")
         try:

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from leasework_lab.server import find_programs
 
 from leasework import App
-from leasework.embedded.binaries import find_binaries
 from leasework.model.begins import Begins
 from leasework.pg.sql import statement
 from leasework.tuning import Tuning
@@ -218,7 +218,7 @@ async def test_a_copy_on_the_same_server_ignores_the_begins_of_the_original(
         await waited.get_ahead()
         await waited.round()
         version = str(snapshot.info.server_version // 10000)
-        programs = find_binaries(version).bin_dir
+        programs = find_programs(version)[0]
         dump = await run(programs / "pg_dump", "--snapshot", name, migrated)
     with servers.database(postgres.dsn) as copy:
         await run(programs / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", copy, given=dump)

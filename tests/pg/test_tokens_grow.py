@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
+from leasework_lab.server import find_programs
 
 from leasework import App
 from leasework.cli.root import root
 from leasework.config import Settings
-from leasework.embedded.binaries import find_binaries
 from leasework.errors import LeaseworkError
 from leasework.pg.schema import migrate
 from leasework.ports import NodeIdentity
@@ -239,7 +239,7 @@ def promote(server: Any) -> None:
 
 def copy(source: str, target: str) -> None:
     """As people do it, with PostgreSQL's own programs."""
-    programs = find_binaries("15").bin_dir
+    programs = find_programs("15")[0]
     dump = [programs / "pg_dump", source]
     restore = [programs / "psql", "-q", "-v", "ON_ERROR_STOP=1", target]
     dumped = subprocess.run(dump, check=True, capture_output=True, timeout=120)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psycopg
+from leasework_lab.server import LabServer
 from psycopg.conninfo import make_conninfo
-
-from tests.support.wait import until
 
 MEMORY = "/dev/shm"
 ROOM_BYTES = 2 * 1024**3
@@ -45,38 +41,12 @@ def chosen_version() -> str:
     return version
 
 
-@contextmanager
-def server(version: str | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Start a server (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``), and stop and remove
-    it at the end. ``settings`` are PostgreSQL's."""
-    from leasework.embedded import EmbeddedServer
-
-    # The server's account cannot enter pytest's own folders.
-    folder = Path(tempfile.mkdtemp(prefix="lh-test-", dir=quick_place()))
-    folder.chmod(0o711)
-    try:
-        running = EmbeddedServer.start(
-            folder / "data", version=version or chosen_version(), settings=settings
-        )
-        try:
-            yield running
-        finally:
-            running.close()
-    finally:
-        until(lambda: _unused(folder / "data"), 10, "the server's helpers to let go")
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _unused(data: Path) -> bool:
-    """Return whether all locks of the server's folder are free. Its reaper ends shortly after the
-    server."""
-    for path in data.glob("*.lock"):
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-    return True
+def server(version: str | None = None, settings: Mapping[str, str] | None = None) -> LabServer:
+    """Start a server (``.dsn``, ``.pid``, ``.data_dir``, ``.restart(mode)``). Use it in a ``with``
+    statement, which stops and removes it at the end. ``settings`` are PostgreSQL's."""
+    return LabServer.start(
+        version or chosen_version(), settings, prefix="lh-test-", place=quick_place()
+    )
 
 
 @contextmanager

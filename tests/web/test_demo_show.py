@@ -20,7 +20,6 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.postgres import chosen_version
 from tests.support.procs import Process
 from tests.support.wait import until
 from tests.web.conftest import Open
@@ -67,7 +66,7 @@ class Show:
         return found
 
     def postmaster(self) -> int:
-        [found] = self.home.glob("demo-*/pgdata/postmaster.pid")
+        [found] = self.home.glob("leasework-demo-*/pgdata/postmaster.pid")
         return int(found.read_text().split()[0])
 
     def shoot(self, name: str) -> None:
@@ -80,12 +79,7 @@ def show(procs: Any, page_at: Open, tmp_path: Path) -> Iterator[Show]:
     # pytest's own folders are closed to the account that the server runs under
     home = Path(tempfile.mkdtemp(prefix="lh-show-"))
     home.chmod(0o711)
-    env = {
-        "LEASEWORK_HOME": str(home),
-        "TMPDIR": str(home),
-        "LEASEWORK_POSTGRES_VERSION": chosen_version(),
-        "LEASEWORK_DSN": "",
-    }
+    env = {"TMPDIR": str(home), "LEASEWORK_DSN": ""}
     report = str(tmp_path / "demo.html")
     began = time.monotonic()
     process = procs.start("-m", "leasework", "demo", "--report", report, name="show", env=env)

@@ -87,7 +87,7 @@ async def run(order: Order, say: Say = lambda text: None) -> Result:
     """Run and judge a campaign. Raises the database's error if it cannot even begin."""
     folder = order.keep or Path(tempfile.mkdtemp(prefix="lh-campaign-"))
     folder.mkdir(parents=True, exist_ok=True)
-    server = None if order.dsn else await asyncio.to_thread(Server.start, order.postgres)
+    server = None if order.dsn else await asyncio.to_thread(Server, order.postgres)
     try:
         with _silence:
             return await _play(order, folder, server, say)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import shutil
 import signal
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
-from leasework.embedded import EmbeddedServer, find_binaries, reaper
-from leasework.embedded.account import server_account
-from leasework.embedded.binaries import BINARIES_SETTING, reachable
+from leasework_lab.server import LabServer
 
 _LIBRARIES = (
     "/usr/lib/{}-linux-gnu/faketime/libfaketimeMT.so.1",
@@ -23,7 +18,6 @@ _LIBRARIES = (
     "/usr/lib64/faketime/libfaketimeMT.so.1",
 )
 _SETTINGS = {"max_connections": "150", "fsync": "on", "shared_buffers": "64MB"}
-_REAPER_SECONDS = 5.0
 
 
 def find_faketime() -> Path | None:
@@ -60,32 +54,21 @@ class Clock:
 class Server:
     """The campaign's own server. Its clock can be stepped if libfaketime is installed."""
 
-    def __init__(self, folder: Path, server: EmbeddedServer, clock: Clock | None) -> None:
-        self._folder = folder
-        self._server = server
-        self._stopped: list[int] = []
-        self.clock = clock
-
-    @classmethod
-    def start(cls, version: str | None = None) -> Self:
+    def __init__(self, version: str | None = None) -> None:
         """Start the server, which takes a second or two. Raises EmbeddedError."""
-        folder = Path(tempfile.mkdtemp(prefix="lh-chaos-"))
-        folder.chmod(0o711)
+        self._folder = Path(tempfile.mkdtemp(prefix="lh-chaos-"))
+        self._folder.chmod(0o711)
+        self._stopped: list[int] = []
         library = find_faketime()
-        clock = Clock(library, folder / "clock") if library else None
-        before = os.environ.get(BINARIES_SETTING)
+        self.clock = Clock(library, self._folder / "clock") if library else None
+        environ = self.clock.environ if self.clock else {}
         try:
-            if clock:
-                os.environ[BINARIES_SETTING] = str(_wrapped(folder, clock, version))
-            server = EmbeddedServer.start(folder / "data", version=version, settings=_SETTINGS)
+            self._server = LabServer.start(
+                version, _SETTINGS, prefix="lh-chaos-server-", environ=environ
+            )
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(self._folder, ignore_errors=True)
             raise
-        finally:
-            os.environ.pop(BINARIES_SETTING, None)
-            if before is not None:
-                os.environ[BINARIES_SETTING] = before
-        return cls(folder, server, clock)
 
     @property
     def dsn(self) -> str:
@@ -125,11 +108,6 @@ class Server:
     def close(self) -> None:
         self.resume()
         self._server.close()
-        lock = self._folder / "data" / reaper.REAPER_LOCK
-        for _ in range(int(_REAPER_SECONDS / reaper.POLL_SECONDS)):
-            if reaper.is_free(lock):
-                break
-            time.sleep(reaper.POLL_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -137,18 +115,3 @@ def _children(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
-
-
-def _wrapped(folder: Path, clock: Clock, version: str | None) -> Path:
-    """A bin folder whose ``postgres`` uses the clock."""
-    account = server_account(folder / "data" / reaper.PGDATA)
-    binaries = reachable(find_binaries(version), account, folder)
-    wrapped = folder / "bin"
-    wrapped.mkdir()
-    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in clock.environ.items())
-    for program, given in ((binaries.postgres, f"export {exports}\n"), (binaries.initdb, "")):
-        script = wrapped / program.name
-        script.write_text(f'#!/bin/sh\n{given}exec {shlex.quote(str(program))} "$@"\n')
-        script.chmod(0o755)
-    wrapped.chmod(0o755)
-    return wrapped

@@ -80,7 +80,7 @@ async def _run(
     _listen_to_signals(wishes)
     screen = make_screen()
     screen.say("Starting …")
-    database = await asyncio.to_thread(DemoDatabase.open, env)
+    database = await asyncio.to_thread(DemoDatabase.open)
     try:
         screen.say(f"Database: {database.title}. {database.hint}")
         if wishes.stop.is_set():
