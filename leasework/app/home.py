@@ -322,7 +322,8 @@ class Home:
             print(await app.apply_schema(print))
 
         ``tell`` is called with messages about the progress. Any number of processes may call this
-        at once. Raises PermissionDenied, SchemaTooNew, or Unavailable."""
+        at once. Raises PermissionDenied, SchemaMissing if the schema has tables but no record of
+        migrations, SchemaTooNew, or Unavailable."""
         applied = []
         if self.settings.dsn == "embedded":  # a new server gets the schema as it starts
             applied = await asyncio.to_thread(self._start_embedded)
@@ -331,13 +332,13 @@ class Home:
 
     async def verify_schema(self) -> list[str]:
         """Compare the schema with a new one. Return the differences as sentences, or an empty
-        list. Raises SchemaMissing or SchemaTooNew."""
+        list. Raises SchemaMissing, SchemaTooNew or PermissionDenied."""
         return await migrate.verify(await self.located())
 
     async def lift_tokens(self) -> int:
         """Make all later tokens higher than all earlier ones. Call this after a restore from a
         backup, because other systems may remember tokens that the backup does not contain. Return
-        the new timeline, the number with which the later tokens begin."""
+        the new timeline, the number with which the later tokens begin. Raises PermissionDenied."""
         return await migrate.lift_tokens(await self.located())
 
     async def close(self) -> None:

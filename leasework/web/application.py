@@ -22,6 +22,9 @@ from leasework.web.login import Login, Sessions
 from leasework.web.probes import Probes
 from leasework.web.site import Extra, Page, Site
 
+_STATIC = {f.name: f.read_bytes() for f in files("leasework.web").joinpath("static").iterdir()}
+"""In memory: the package may be in a zip file."""
+
 
 def routes() -> list[tuple[str, Page, bool]]:
     """(path, page, True if it receives a posted form)"""
@@ -88,7 +91,7 @@ def dashboard(
         for path, page, post in (*routes(), *(extra.routes if extra else ()))
     ]
     inside = Starlette(
-        routes=[*table, *Probes(app).routes(), Route("/static/{name:path}", _static())],
+        routes=[*table, *Probes(app).routes(), Route("/static/{name:path}", _static)],
         exception_handlers={
             HTTPException: partial(_missing, site),
             Exception: partial(_broken, site),
@@ -117,19 +120,12 @@ def _safely(site: Site, page: Page) -> Callable[[Request], Awaitable[Response]]:
     return run
 
 
-def _static() -> Callable[[Request], Awaitable[Response]]:
-    """Serve the static files from memory: the package may be in a zip file."""
-    folder = files("leasework.web").joinpath("static")
-    found = {file.name: file.read_bytes() for file in folder.iterdir()}
-
-    async def serve(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in found:
-            raise HTTPException(404)
-        fresh = {"cache-control": "max-age=3600"}
-        return Response(found[name], headers=fresh, media_type=guess_type(name)[0])
-
-    return serve
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _STATIC:
+        raise HTTPException(404)
+    fresh = {"cache-control": "max-age=3600"}
+    return Response(_STATIC[name], headers=fresh, media_type=guess_type(name)[0])
 
 
 async def _problem(site: Site, request: Request, status: int, title: str, do: str) -> Response:
