@@ -297,7 +297,8 @@ async def test_an_error_is_kept_apart_from_its_traceback_and_from_a_reason(world
     [again] = await world.a.claim()
     await world.a.ack(again)
     record = await world.get(claimed.id)
-    assert (record.state, record.last_error, record.traceback) == ("completed", None, None)
+    assert record.state == "completed"
+    assert (record.last_error, record.reason, record.traceback) == (None, None, None)
 
 
 async def test_without_history_nothing_is_kept_but_failures(world: World):
