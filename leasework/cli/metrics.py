@@ -49,6 +49,6 @@ def rules(match: str) -> None:
 @_match
 def dashboard(match: str) -> None:
     """Print a Grafana dashboard, as JSON to import."""
-    from leasework.cli.monitoring.board import board
+    from leasework.cli import monitoring
 
-    click.echo(board(match))
+    click.echo(monitoring.dashboard(match), nl=False)

@@ -16,8 +16,7 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from leasework.cli.monitoring import alert_name, rules
-from leasework.cli.monitoring.board import board, queries
+from leasework.cli.monitoring import alert_name, dashboard, rules
 from leasework.cli.root import root
 from leasework.watch.checks import CHECKS, KINDS
 from leasework.watch.finding import NOTE
@@ -124,6 +123,11 @@ def examples_of(alert: str, cases: list[Case]) -> Iterator[dict[str, object]]:
             }
 
 
+def queries(match: str = "") -> list[str]:
+    panels = json.loads(dashboard(match))["panels"]
+    return [target["expr"] for panel in panels for target in panel.get("targets", [])]
+
+
 def promtool(*arguments: str, given: str = "") -> str:
     assert PROMTOOL
     done = subprocess.run(
@@ -160,8 +164,8 @@ def test_rules_and_dashboard_for_one_of_several_databases_select_its_series(tmp_
     file = tmp_path / "rules.yml"
     file.write_text(rules(match))
     assert f"{len(CASES)} rules found" in promtool("check", "rules", str(file))
-    panels = json.loads(board(match))["panels"]
-    shown = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    assert json.loads(dashboard(match))["uid"] != json.loads(dashboard())["uid"]
+    shown = queries(match)
     rule_lines = [line for line in rules(match).splitlines() if "(leasework_" in line]
     assert len(rule_lines) >= len(CASES)
     for expression in [*rule_lines, *shown]:
