@@ -260,11 +260,6 @@ class Tuning:
     noted_seconds: float = 12 * 3600.0
     noted_locks: int = 10_000
     """How long, and how many, names of advisory locks a process remembers as stored."""
-    run_key_seconds: float = 86400.0
-    """How long APScheduler's key of a run is kept. No process may be later than this with it."""
-    run_try_seconds: float = 300.0
-    run_longest_pause: float = 10.0
-    """Tries of APScheduler's enqueue while the database does not answer."""
     shown_attempts: int = 200
     """The most attempts of a job that are listed."""
     follow_seconds: float = 0.5

@@ -122,7 +122,7 @@ MODULES = (
     Module(
         "leasework.integrations.apscheduler",
         _HOWTO.format("APScheduler", "apscheduler", "it"),
-        "leader_gate leader_gate_in_thread run_blocking adopt",
+        "leader_gate leader_gate_in_thread run_blocking",
     ),
     Module(
         "leasework.jobs.tasks",

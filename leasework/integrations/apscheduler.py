@@ -1,4 +1,4 @@
-"""APScheduler 3.11 in several processes: run jobs on the leader only, or each run once.
+"""APScheduler 3.11 in several processes: run jobs on the leader only.
 
     async with leader_gate(scheduler, app, "content-engine") as lead:    # in an event loop
     with leader_gate_in_thread(scheduler, app, "content-engine"): ...    # BackgroundScheduler
@@ -7,11 +7,6 @@
 The gate starts the scheduler paused and resumes it while this process leads. It also checks the
 leadership before each run, because ``pause()`` does not stop submitted runs. When the leadership is
 lost, a running coroutine is cancelled; a thread cannot be.
-
-    adopt(scheduler, app, queue="scheduled")
-
-turns each run into a job of leasework instead: one job for each (job id, run time), whichever
-process enqueues it first. leasework's workers run it, with retries, timeouts and history.
 """
 
 from __future__ import annotations
@@ -20,37 +15,25 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from apscheduler.events import (
-    EVENT_EXECUTOR_ADDED,
-    EVENT_JOB_EXECUTED,
-    EVENT_JOB_MISSED,
-    EVENT_SCHEDULER_STARTED,
-    JobExecutionEvent,
-)
-from apscheduler.executors.base import BaseExecutor
+from apscheduler.events import EVENT_EXECUTOR_ADDED, EVENT_SCHEDULER_STARTED
 from apscheduler.executors.pool import ProcessPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.jobstores.memory import MemoryJobStore
 from apscheduler.schedulers.base import STATE_STOPPED
-from apscheduler.triggers.interval import IntervalTrigger
+from apscheduler.triggers.combining import AndTrigger, OrTrigger
 
-from leasework.errors import ConfigError, LostLease, ReadOnlyServer, Unavailable
-from leasework.integrations.triggers import check_adoptable, first_from, is_moment, of_the_epoch
-from leasework.tuning import Tuning
+from leasework.errors import ConfigError, LostLease
 
 if TYPE_CHECKING:
     from leasework.app import App
     from leasework.app.leader import Leader
     from leasework.app.sync import SyncLeader
 
-EXECUTOR = "leasework"
 
-
-# -- the gate --------------------------------------------------------------------------------------
 @asynccontextmanager
 async def leader_gate(scheduler: Any, app: App, name: str) -> AsyncIterator[Leader]:
     """With ``async with``, the scheduler runs inside the block while this process leads ``name``.
@@ -165,7 +148,7 @@ class _Gate:
             if due is None or due >= moment or not isinstance(store, MemoryJobStore):
                 continue
             with suppress(JobLookupError):  # it has been removed meanwhile
-                if following := first_from(job.trigger, due, moment):
+                if following := _first_from(job.trigger, due, moment):
                     job.modify(next_run_time=following)
                 else:
                     job.remove()
@@ -201,8 +184,25 @@ def _refuse(alias: str, job: Any = None, run_times: Any = None) -> None:
     raise ConfigError(
         "a run in another process cannot check whether this process still leads",
         got=f"executor {alias!r}",
-        do="Use the thread pool or the event loop, or adopt() and executor='process'",
+        do="Use the thread pool or the event loop",
     )
+
+
+def _first_from(trigger: Any, due: datetime, moment: datetime) -> datetime | None:
+    """Return the trigger's first moment that is not before ``moment``. ``due`` is one of its
+    moments. None: there is none."""
+    at = moment.astimezone(due.tzinfo)
+    if isinstance(trigger, OrTrigger):
+        parts = (_first_from(part, due, moment) for part in trigger.triggers)
+        return min((first for first in parts if first), default=None)
+    following: datetime | None = due
+    if not isinstance(trigger, AndTrigger):  # which, without a moment before, may search for ever
+        following = trigger.get_next_fire_time(None, at)
+        if following is not None and following < at:  # some count from their start
+            following = due
+    while following is not None and following < at:
+        following = trigger.get_next_fire_time(following, at)
+    return following
 
 
 class _Guarded:
@@ -243,112 +243,3 @@ def _guarded(function: Any, job: str, lead: Any) -> Any:
 def _check(lead: Any, job: str) -> None:
     if not lead.is_leader:
         raise LostLease("the run was skipped: this process no longer leads", got=job)
-
-
-# -- each run once ---------------------------------------------------------------------------------
-def adopt(
-    scheduler: Any, app: App, *, queue: str = "default", prefix: str = "apscheduler", **options: Any
-) -> list[str]:
-    """Make the scheduler's runs jobs of leasework, one for each (job id, run time), and return
-    their tasks' names. ``options``: as for ``app.task``.
-
-    Call it in every process after adding the jobs and before starting the scheduler, and start the
-    scheduler in all of them. Each job needs its own id, the same in every process. An interval
-    that counts from the start of the process is changed to count from 1970, so that all processes
-    see the same moments. Raises ConfigError for what differs between processes: jitter, ids that
-    APScheduler generates, combined triggers with intervals, dates with a fraction of a second (an
-    omitted date is each process's own moment), and calendar intervals of more than a day that
-    count from today (as they do without a ``start_date``), and a ``next_run_time`` that is no
-    moment of the trigger.
-    """
-    jobs = scheduler.get_jobs()
-    today = app.env.wall_now().astimezone().date()
-    for job in jobs:
-        check_adoptable(job, today)
-        given = getattr(job, "next_run_time", None)
-        if scheduler.state == STATE_STOPPED and given and not is_moment(job.trigger, given):
-            raise ConfigError(
-                "a next_run_time of its own differs between processes",
-                got=f"{job.id}: {job.next_run_time}",
-                do="Leave it out. To run the job at once too, enqueue it",
-            )
-    if EXECUTOR not in scheduler._executors:
-        scheduler.add_executor(_Enqueues(app, prefix), EXECUTOR)
-    names = []
-    for job in jobs:
-        name = f"{prefix}/{job.id}"
-        app.task(name=name, queue=queue, **options)(_handler(job))
-        changes: dict[str, Any] = {"executor": EXECUTOR, "max_instances": 1000}
-        job.modify(**changes)
-        if isinstance(job.trigger, IntervalTrigger) and job.trigger.start_date.microsecond:
-            trigger = of_the_epoch(job.trigger)
-            paused = getattr(job, "next_run_time", trigger) is None
-            job.modify(trigger=trigger) if paused else job.reschedule(trigger)
-        names.append(name)
-    return names
-
-
-def _handler(job: Any) -> Callable[..., Any]:
-    function, args, kwargs = job.func, job.args, job.kwargs
-    if inspect.iscoroutinefunction(function):
-
-        async def run() -> Any:
-            return await function(*args, **kwargs)
-
-        return run
-
-    def run_in_thread() -> Any:
-        return function(*args, **kwargs)
-
-    return run_in_thread
-
-
-class _Enqueues(BaseExecutor):  # type: ignore[misc]
-    """An executor that enqueues runs and runs nothing itself."""
-
-    def __init__(self, app: App, prefix: str) -> None:
-        super().__init__()
-        self._app = app
-        self._prefix = prefix
-
-    def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
-        loop = self._app.sync.background()
-        work = asyncio.run_coroutine_threadsafe(self._enqueue(job, run_times), loop)
-        work.add_done_callback(partial(self._done, job.id))
-
-    def _done(self, job: str, work: Any) -> None:
-        error = work.exception()
-        if error:
-            self._run_job_error(job, error)
-        else:
-            self._run_job_success(job, work.result())
-
-    async def _enqueue(self, job: Any, run_times: list[datetime]) -> list[Any]:
-        task = self._app.registry.find(f"{self._prefix}/{job.id}")
-        assert task
-        late = min(job.misfire_grace_time or Tuning.run_key_seconds, Tuning.run_key_seconds)
-        events = []
-        for at in run_times:
-            if self._app.env.wall_now() - at > timedelta(seconds=late):
-                events.append(JobExecutionEvent(EVENT_JOB_MISSED, job.id, job._jobstore_alias, at))
-                continue
-            key = f"{self._prefix}/{job.id}@{at.astimezone(UTC).isoformat()}"
-            given = {"unique": key, "unique_for": Tuning.run_key_seconds + Tuning.run_try_seconds}
-            request = task.job(options=task.with_options(task.job_options, given))
-            await self._try(request)
-            events.append(JobExecutionEvent(EVENT_JOB_EXECUTED, job.id, job._jobstore_alias, at))
-        return events
-
-    async def _try(self, request: Any) -> None:
-        """Enqueue, and try again while the database is unavailable; the key makes that safe."""
-        give_up_at = self._app.env.boot_now() + Tuning.run_try_seconds
-        pause = 0.2
-        while True:
-            try:
-                await self._app.enqueue(request)
-                return
-            except (Unavailable, ReadOnlyServer):  # perhaps a failover
-                if self._app.env.boot_now() + pause > give_up_at:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, Tuning.run_longest_pause)

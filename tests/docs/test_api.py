@@ -175,14 +175,14 @@ from leasework import App, Leaser
     )
 from leasework.errors import ConfigError, Nothing
 The formatter `leasework.telemetry.JsonFormatter`, the function `leasework.env.Env`, the module
-`leasework.integrations.triggers`, and the view leasework.jobs.
+`leasework.integrations.certifier`, and the view leasework.jobs.
 """
     assert lacking(page) == [
         "leasework.Leaser",
         "leasework.env.Env",
         "leasework.errors.Nothing",
+        "leasework.integrations.certifier",
         "leasework.integrations.gunicorn.nod",
-        "leasework.integrations.triggers",
     ]
 
 

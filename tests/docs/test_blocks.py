@@ -223,15 +223,11 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 scheduler = AsyncIOScheduler()
 
 async def refresh(): ...
-
-async def report(): ...
 """,
-        "adopt(": """
+        END: """
 async with lifespan(None):
     assert scheduler.get_job("refresh")
-scheduler = AsyncIOScheduler()
 """,
-        END: "scheduler.shutdown()",
     },
     "web.md": {
         START: APP

@@ -1,4 +1,4 @@
-"""APScheduler under gunicorn: several workers, a scheduler in each, each run once."""
+"""APScheduler under gunicorn: several workers, a scheduler in each, of which the leader's runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Services:
         self._dsn = dsn
         self.journal = procs.folder / "journal"
 
-    def start(self, mode: str, workers: int = 4, release: str = "blue", **env: str) -> Process:
+    def start(self, workers: int = 4, release: str = "blue", **env: str) -> Process:
         stands = len(entries(self.journal, "stands"))
         command = [sys.executable, "-m", "gunicorn", "-k", "uvicorn_worker.UvicornWorker"]
         command += ["-w", str(workers), "-b", f"unix:{self._procs.folder}/{release}.sock"]
@@ -46,7 +46,6 @@ class Services:
             "LEASEWORK_RECOVER_WITHIN": "9",
             "LEASEWORK_RELEASE": release,
             "JOURNAL": str(self.journal),
-            "MODE": mode,
             **env,
         }
         started = self._procs.run(command, name=release, env=env)
@@ -54,8 +53,8 @@ class Services:
         until(lambda: len(entries(self.journal, "stands")) == wanted, 60, "the workers")
         return started
 
-    def runs(self, what: str = "run") -> list[Entry]:
-        return entries(self.journal, what)
+    def runs(self) -> list[Entry]:
+        return entries(self.journal, "run")
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def runs_in_a_while(runs: Runs) -> int:
 
 
 def test_the_leader_runs_each_second_and_the_next_one_goes_on(services: Services) -> None:
-    services.start("gate")
+    services.start()
     runs = services.runs
     count = runs_in_a_while(runs)
     print(f"\nMEASURED {count} runs in {SECONDS} s with 4 workers behind the gate")
@@ -97,7 +96,7 @@ if LONG:
         services: Services,
     ) -> None:
         """That the test before this one can fail: pausing the scheduler is not enough."""
-        services.start("gate", WITHOUT_CHECK="1")
+        services.start(WITHOUT_CHECK="1")
         first = until(services.runs, 30, "the first run")[0]
         late = runs_of_one_that_slept(services.runs, first.pid)
         print(
@@ -121,21 +120,17 @@ def runs_of_one_that_slept(runs: Runs, pid: int) -> list[Entry]:
     return [r for r in runs() if r.pid == pid and r.at > stopped_at + TIMINGS.trust]
 
 
-def test_a_rollout_goes_on_each_second_with_the_gate_and_with_the_adapter(
-    services: Services, database: Database
-) -> None:
-    """Two deployments at once, then the old one ends. In the application are two schedulers."""
-    blue = services.start("both", workers=2, release="blue")
+def test_a_rollout_goes_on_each_second(services: Services) -> None:
+    """Two deployments at once, then the old one ends."""
+    blue = services.start(workers=2, release="blue")
     old = until(services.runs, 30, "the first run")[0]
-    until(lambda: services.runs("job"), 30, "the first job")
-    services.start("both", workers=2, release="green")
+    services.start(workers=2, release="green")
     side_by_side = time.time()
     until(lambda: services.runs()[-1].at > side_by_side + 2, 30, "both deployments")
     blue.kill(signal.SIGTERM)
     ended_at = time.time()
     assert blue.wait(30) == 0
     until(lambda: services.runs()[-1].at > ended_at + 4, 60, "the new deployment's runs")
-    until(lambda: services.runs("job")[-1].at > ended_at + 4, 60, "the new deployment's jobs")
 
     runs = services.runs()
     assert {r.release for r in runs if r.at < ended_at} == {"blue"}, "who leads goes on"
@@ -149,25 +144,3 @@ def test_a_rollout_goes_on_each_second_with_the_gate_and_with_the_adapter(
         f" {len(owners)} processes, the longest pause {max(gaps):.2f} s"
     )
     assert abs(len(runs) - 1 - seconds) <= len(owners), "each process has seconds of its own"
-
-    keys = database.rows(
-        "select extract(epoch from split_part(key, '@', 2)::timestamptz)::float8"
-        " from leasework.job_key order by 1"
-    )
-    moments = [moment for (moment,) in keys]
-    until(lambda: len(services.runs("job")) >= len(moments) - 3, 20, "a job for each")
-    missing = [b - a for a, b in pairwise(moments) if b - a > 1.001]
-    print(f"MEASURED {len(moments)} moments with the adapter, {len(missing)} left out")
-    assert not missing, "each second has its job, whoever ended meanwhile"
-
-
-def test_each_run_is_one_job_whichever_scheduler_comes_first(
-    services: Services, database: Database
-) -> None:
-    services.start("adopt")
-    count = runs_in_a_while(services.runs)
-    print(f"\nMEASURED {count} runs in {SECONDS} s with 4 workers that all schedule")
-    assert SECONDS / 2 <= count < 2 * SECONDS, "once a second, not once a second in each of four"
-    jobs = database.rows("select count(*), count(distinct id) from leasework.jobs")[0]
-    keys = database.rows("select count(*) from leasework.job_key")[0]
-    assert jobs[0] == jobs[1] == keys[0], "each run has a key, and one job"

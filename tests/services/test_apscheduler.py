@@ -1,4 +1,4 @@
-"""The gate and the adapter for APScheduler's three schedulers."""
+"""The gate for APScheduler's three schedulers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, EVENT_SCHEDULER_PAUSED
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_SCHEDULER_PAUSED
 from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -24,13 +24,12 @@ from apscheduler.triggers.interval import IntervalTrigger
 from leasework import App
 from leasework.errors import ConfigError, LostLease, Unavailable
 from leasework.integrations.apscheduler import (
+    _first_from,
     _Gate,
-    adopt,
     leader_gate,
     leader_gate_in_thread,
     run_blocking,
 )
-from leasework.integrations.triggers import first_from
 from tests.services.several import Database, several_apps
 from tests.support.wait import forever, until_async
 
@@ -227,91 +226,6 @@ async def ends(scheduler: BlockingScheduler, app: App) -> None:
     await running
 
 
-# -- the adapter -----------------------------------------------------------------------------------
-async def test_each_run_becomes_one_job_with_its_arguments(database):
-    apps = [database.app(), database.app()]
-    ran: list[Any] = []
-    moment = (datetime.now(UTC) + timedelta(seconds=2)).replace(microsecond=0)
-    schedulers = []
-    for app in apps:
-        scheduler = BackgroundScheduler(timezone="UTC")
-        once = {"id": "once", "run_date": moment, "misfire_grace_time": None}
-        scheduler.add_job(ran.append, "date", args=[("any", "object")], **once)
-        assert adopt(scheduler, app, queue="scheduled") == ["apscheduler/once"]
-        schedulers.append(scheduler)
-    async with apps[0].node():
-        for scheduler in schedulers:
-            scheduler.start()
-        await until_async(lambda: bool(ran), 30)
-        await until_async(lambda: all(not s.get_jobs() for s in schedulers), 30)
-        rows = await until_async(
-            lambda: database.sql(
-                "select queue, state from leasework.jobs where state = 'completed'"
-            )
-        )
-    for scheduler in schedulers:
-        scheduler.shutdown()
-    assert ran == [("any", "object")] and rows == [("scheduled", "completed")]
-
-
-def test_intervals_that_count_from_the_start_of_a_process_count_from_1970() -> None:
-    scheduler = BackgroundScheduler(timezone="UTC")
-    scheduler.add_job(nothing, "interval", minutes=5, id="five")
-    fixed = IntervalTrigger(minutes=5, start_date=datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
-    scheduler.add_job(nothing, fixed, id="fixed")
-    paused = scheduler.add_job(nothing, "interval", minutes=5, id="paused", next_run_time=None)
-    adopt(scheduler, App("postgresql://nowhere"))
-    assert paused.next_run_time is None and paused.trigger.start_date.year == 1970
-    moments = {
-        job.id: job.trigger.get_next_fire_time(None, datetime.now(UTC))
-        for job in scheduler.get_jobs()
-    }
-    assert moments["paused"] == moments["five"]
-    assert moments["five"].timestamp() % 300 == 0
-    assert moments["fixed"].timestamp() % 300 == 60
-
-
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"trigger": "cron", "minute": "*"}, "no id of its own"),
-        ({"trigger": "cron", "minute": "*", "jitter": 5, "id": "a"}, "jitter"),
-        (
-            {"trigger": OrTrigger([CronTrigger(hour=3), IntervalTrigger(hours=1)]), "id": "a"},
-            "counts from the start",
-        ),
-        ({"id": "a"}, "fraction of a second"),
-        ({"trigger": OrTrigger([CronTrigger(hour=3), DateTrigger()]), "id": "a"}, "fraction"),
-        ({"trigger": "calendarinterval", "days": 2, "id": "a"}, "without a start_date"),
-        ({"trigger": "calendarinterval", "weeks": 1, "id": "a"}, "without a start_date"),
-        ({"trigger": "calendarinterval", "months": 1, "id": "a"}, "without a start_date"),
-        ({"trigger": "calendarinterval", "years": 1, "days": 1, "id": "a"}, "start_date"),
-        (
-            {
-                "trigger": "cron",
-                "minute": "*",
-                "id": "a",
-                "next_run_time": FAR + timedelta(seconds=7),
-            },
-            "next_run_time",
-        ),
-    ],
-)
-def test_what_differs_between_processes_is_refused_with_the_reason(options, reason) -> None:
-    scheduler = BackgroundScheduler(timezone="UTC")
-    scheduler.add_job(nothing, **options)
-    with pytest.raises(ConfigError, match=reason):
-        adopt(scheduler, App("postgresql://nowhere"))
-
-
-def test_dates_and_calendar_intervals_that_are_the_same_everywhere_are_adopted() -> None:
-    scheduler = BackgroundScheduler(timezone="UTC")
-    scheduler.add_job(nothing, "date", run_date=datetime(2999, 1, 1, tzinfo=UTC), id="date")
-    scheduler.add_job(nothing, "calendarinterval", days=1, hour=3, id="daily")
-    scheduler.add_job(nothing, "calendarinterval", weeks=1, start_date="2026-01-05", id="weekly")
-    assert len(adopt(scheduler, App("postgresql://nowhere"))) == 3
-
-
 MOMENT = datetime(2026, 1, 7, 12, tzinfo=UTC)
 THREE = CronTrigger(hour=3, timezone="UTC")
 
@@ -335,22 +249,4 @@ THREE = CronTrigger(hour=3, timezone="UTC")
 def test_the_runs_of_another_leader_are_skipped_whatever_the_trigger(trigger, following) -> None:
     due = trigger.get_next_fire_time(None, datetime(2026, 1, 5, tzinfo=UTC))
     assert due < MOMENT
-    assert first_from(trigger, due, MOMENT) == following
-
-
-async def test_a_run_that_is_later_than_its_key_lasts_is_missed(database):
-    """Else it would be a new job at each start of the process."""
-    app, scheduler = database.app(), BackgroundScheduler(timezone="UTC")
-    week = datetime.now(UTC).replace(microsecond=0) - timedelta(days=9)
-    scheduler.add_job(
-        nothing, "interval", weeks=1, start_date=week, id="weekly", misfire_grace_time=None
-    )
-    adopt(scheduler, app)
-    missed = threading.Event()
-    scheduler.add_listener(lambda _: missed.set(), EVENT_JOB_MISSED)
-    scheduler.start(paused=True)
-    scheduler.get_jobs()[0].modify(next_run_time=week)
-    scheduler.resume()
-    await until_async(missed.is_set, 30)
-    scheduler.shutdown()
-    assert await database.sql("select 1 from leasework.jobs") == []
+    assert _first_from(trigger, due, MOMENT) == following
