@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leasework.lease.bids import Lost
     from leasework.model.backoff import Backoff
     from leasework.model.codec import Codec
-    from leasework.model.deadline import Deadline, DueLevel
+    from leasework.model.deadline import Deadline, DueDeadline
     from leasework.model.job import JobRecord, JobRequest
     from leasework.model.moments import Duration
     from leasework.model.outcome import Cancel, Discard, Snooze
@@ -66,7 +66,7 @@ _MODULES = {
     "lease.bids": "Lost",
     "model.backoff": "Backoff",
     "model.codec": "Codec",
-    "model.deadline": "Deadline DueLevel",
+    "model.deadline": "Deadline DueDeadline",
     "model.job": "JobRecord JobRequest",
     "model.moments": "Duration",
     "model.outcome": "Cancel Discard Snooze",
@@ -90,7 +90,7 @@ __all__ = [
     "Deadline",
     "Diagnosis",
     "Discard",
-    "DueLevel",
+    "DueDeadline",
     "Duration",
     "Finding",
     "Job",

@@ -204,13 +204,13 @@ CATALOGUE: dict[str, Kind] = {
     "deadline_breached": Kind(
         "error",
         "a deadline was missed; its callback was enqueued",
-        ("deadline", "level", "name", "job", "due", "late", "callback", "callback_job"),
+        ("deadline", "name", "job", "due", "late", "callback", "callback_job"),
         stored=False,
     ),
     "deadline_late": Kind(
         "warning",
         "a deadline was met late, before a sweep saw it, so no callback was enqueued",
-        ("deadline", "level", "name", "job", "due", "late"),
+        ("deadline", "name", "job", "due", "late"),
         stored=False,
     ),
     # people
@@ -342,7 +342,7 @@ def _word(value: Any) -> str:
 
 class JsonFormatter(logging.Formatter):
     """Formats one JSON object per line: time (UTC), level, logger, message. An event adds its name,
-    the worker and its fields (with the prefix ``event_`` if the name is taken)."""
+    the worker and its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
@@ -355,8 +355,7 @@ class JsonFormatter(logging.Formatter):
         for name in ("event", "worker_id"):
             if hasattr(record, name):
                 line[name] = getattr(record, name)
-        for name, value in getattr(record, "fields", {}).items():
-            line[f"event_{name}" if name in line else name] = value
+        line |= getattr(record, "fields", {})
         if record.exc_info:
             line["traceback"] = without_secrets(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False, default=str)

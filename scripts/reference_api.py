@@ -47,7 +47,7 @@ IN_SIGNATURES = {
     "leasework.app.diagnosis": "Role",
     "leasework.app.sync": "Callback",
     "leasework.jobs.tasks": "Executor Upcast",
-    "leasework.model.deadline": "AnyTask Since Until OnCancel",
+    "leasework.model.deadline": "AnyTask Since Until",
     "leasework.model.states": "StateName",
     "leasework.testing.contexts": "Note",
 }
@@ -184,7 +184,7 @@ HIDDEN = {
     "Inspector": "facts app_of",
     "Lost": "set call forget",
     "Node": "start stop hear on_drain",
-    "Deadline": "average interval_seconds",
+    "Deadline": "interval_seconds",
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",
     "SyncApp": "call background",

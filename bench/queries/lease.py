@@ -106,10 +106,10 @@ select s.app, s.name || '-' || n, s.spec, s.described, 'noop',
 from leasework.schedule s, generate_series(0, %(count)s - 1) n where s.name = %(name)s
 """,
     "deadline": """
-insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
-                                due_at, callback, made_at)
-select leasework.new_id(), d.level, d.of_job, d.name || '-' || n, d.state, d.since, d.seconds,
-       d.until, d.on_cancel, d.due_at + n * make_interval(secs => %(step)s), d.callback, d.made_at
+insert into leasework.deadline (id, of_job, name, state, since, seconds, until, due_at, callback,
+                                made_at)
+select leasework.new_id(), d.of_job, d.name || '-' || n, d.state, d.since, d.seconds, d.until,
+       d.due_at + n * make_interval(secs => %(step)s), d.callback, d.made_at
 from leasework.deadline d, generate_series(0, %(count)s - 1) n where d.name = %(name)s
 """,
 }

@@ -152,7 +152,7 @@ class App(Home):
 
         ``name`` is the task's name in the database (default: the function's module and name).
         The other options are the fields of ``TaskOptions``; times are in seconds. ``deadline`` is
-        a :class:`Deadline`, or a list of them for several levels.
+        a :class:`Deadline`.
 
         ``history=False`` keeps nothing of a completed job. An enqueue whose answer is lost then
         raises Unavailable, because a retry could run the job twice.
@@ -166,10 +166,10 @@ class App(Home):
         backoff = given.pop("backoff", None)
         if not isinstance(backoff, Backoff | None):
             raise BadJob("backoff must be a Backoff", got=backoff, do="Backoff(base=2, longest=60)")
-        levels = without_moment(self.registry, given.pop("deadline", None), "a task")
+        promise = without_moment(self.registry, given.pop("deadline", None), "a task")
         told = self.registry.on_failure(given.pop("on_failure", None))
         options = TaskOptions(
-            **given, backoff=backoff or Backoff(), deadline=levels, on_failure=told
+            **given, backoff=backoff or Backoff(), deadline=promise, on_failure=told
         )
 
         def register(function: Callable[..., Any]) -> Task[Any, Any]:
@@ -295,7 +295,7 @@ class App(Home):
             task = self._as_task(target)
             options = task.standing_options("once_per_deploy")
             task.job()  # raises now, and not at the deployment, if the task needs arguments
-            if any(level.since == "tick" for level in options.deadline):
+            if options.deadline and options.deadline.since == "tick":
                 raise BadDeadline(
                     f"the deadline of {task.name!r} counts since tick, but once_per_deploy has no "
                     "ticks",
@@ -424,11 +424,11 @@ class App(Home):
             ...
             await books.met()  # if this comes too late, the task page runs
 
-        ``due`` is a datetime, a timedelta, a number of seconds from now, a :class:`Deadline`, or a
-        list of them. If a deadline of this name is already armed, this returns that one. A name
-        with the same fixed time always returns the same deadline, even after its verdict. Without
-        ``due``, the deadline must already exist. ``on`` is your connection or session; the
-        deadline is then armed if its transaction commits.
+        ``due`` is a datetime, a timedelta, or a number of seconds from now. If a deadline of this
+        name is already armed, this returns that one. A name with the same fixed time always
+        returns the same deadline, even after its verdict. Without ``due``, the deadline must
+        already exist. ``on`` is your connection or session; the deadline is then armed if its
+        transaction commits.
 
         Raises BadDeadline, UnknownTask, DeadlineNotFound, WrongConnection, or Unavailable.
         """

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
 from leasework.app.home import Home
-from leasework.errors import BadDeadline, DeadlineNotFound, Unavailable
-from leasework.model.deadline import AnyTask, Deadline, Level, as_levels, check_name
+from leasework.errors import DeadlineNotFound, Unavailable
+from leasework.model.deadline import AnyTask, Deadline, check_name
 from leasework.model.moments import Duration
 from leasework.tuning import Tuning
 
 T = TypeVar("T")
-Due = datetime | Duration | Deadline | Sequence[Deadline] | None
+Due = datetime | Duration | None
 """When a standing deadline is due: see :meth:`App.deadline`."""
 OnBreach = AnyTask | str | None
 """The task, or its name, to enqueue on a breach."""
@@ -36,9 +36,9 @@ class StandingDeadline:
 
     async def met(self, *, on: Any = None) -> bool:
         """Record that the promise is kept. Return False if the deadline was already breached, so
-        that its callback runs, or cancelled. If it has several levels, the one that is due last
-        counts. ``on`` is your connection or session: the deadline is then met if its transaction
-        commits. Raises DeadlineNotFound, WrongConnection, or Unavailable."""
+        that its callback runs, or cancelled. ``on`` is your connection or session: the deadline
+        is then met if its transaction commits. Raises DeadlineNotFound, WrongConnection, or
+        Unavailable."""
         return await self._end("met", on) == "met"
 
     async def cancel(self, *, on: Any = None) -> bool:
@@ -81,43 +81,20 @@ async def standing_deadline(
                 do="Arm one with due=… and on_breach=…",
             )
         return StandingDeadline(found, name, False, app)
-    levels = _levels(app, due, on_breach)
+    given: Any = {"at" if isinstance(due, datetime) else "seconds": due, "on_breach": on_breach}
+    resolved = app.registry.promise(Deadline(**given))
+    assert resolved
+    promise = resolved.as_json()
     new_id = app.env.new_id()
     if on is not None:
-        armed, created = await app.on_connection.arm_deadline(on, new_id, name, levels)
+        armed, created = await app.on_connection.arm_deadline(on, new_id, name, promise)
         return StandingDeadline(armed, name, created, app)
     store = await app.store()
     armed, _ = await _patiently(
-        app, lambda: store.arm_deadline(new_id, name, levels, app.env.due_now())
+        app, lambda: store.arm_deadline(new_id, name, promise, app.env.due_now())
     )
     # compare the ids: a retry returns created=False for what the first attempt armed
     return StandingDeadline(armed, name, armed == new_id, app)
-
-
-def _levels(app: Home, due: Due, on_breach: Any) -> tuple[Level, ...]:
-    if isinstance(due, datetime):
-        due = Deadline(at=due, on_breach=on_breach)
-    elif isinstance(due, (timedelta, int, float)) and not isinstance(due, bool):
-        due = Deadline(seconds=due, on_breach=on_breach)
-    elif on_breach is not None:
-        raise BadDeadline(
-            "due must be a datetime, a timedelta or a number of seconds",
-            got=due,
-            do="For a Deadline or a list of them, set on_breach in each",
-        )
-    given = as_levels(due)
-    for level in given:
-        if level.since is not None and level.since != "fixed":
-            raise BadDeadline(
-                "a deadline without a job counts from now or has a fixed time",
-                got=level.since,
-                do="Leave out since",
-            )
-        if level.until != "success" or level.on_cancel != "cancel":
-            raise BadDeadline(
-                "a deadline without a job has no until or on_cancel", got=level, do="Leave them out"
-            )
-    return app.registry.levels(given)
 
 
 async def _patiently(app: Home, call: Callable[[], Awaitable[T]]) -> T:

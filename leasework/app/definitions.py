@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import (
     Any,
     Concatenate,
@@ -23,7 +23,7 @@ from leasework.errors import BadDeadline, BadJob, BadSchedule, suggest
 from leasework.jobs.client import Job
 from leasework.jobs.context import Context, SyncContext
 from leasework.jobs.tasks import Registry, TaskFunction, Upcast
-from leasework.model.deadline import Level
+from leasework.model.deadline import Promise
 from leasework.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest, SharedGiven
 from leasework.model.missed import Missed, default_grace
 from leasework.model.moments import Duration, in_seconds, is_number
@@ -237,20 +237,18 @@ class ScheduleOptions(Struct, frozen=True):
         return cls(given.get("name"), missed, float(grace), arguments or {}, job)
 
 
-def without_moment(registry: Registry, given: object, owner: str) -> tuple[Level, ...]:
-    """Return the levels of a deadline for more than one job. Raises BadDeadline if one has a fixed
-    time."""
-    levels = registry.levels(given)
-    refuse_moment(levels, owner)
-    return levels
+def without_moment(registry: Registry, given: object, owner: str) -> Promise | None:
+    """Return the deadline of more than one job. Raises BadDeadline if it has a fixed time."""
+    promise = registry.promise(given)
+    refuse_moment(promise, owner)
+    return promise
 
 
-def refuse_moment(levels: Iterable[Level], owner: str) -> None:
-    """Raises BadDeadline if one of them has a fixed time."""
-    for one in levels:
-        if one.at is not None:
-            raise BadDeadline(
-                f"the deadline of {owner} cannot have a fixed time, because every job gets it",
-                got=one.at,
-                do="Use an interval, or set it for one job: task.using(deadline=…)",
-            )
+def refuse_moment(promise: Promise | None, owner: str) -> None:
+    """Raises BadDeadline if the deadline has a fixed time."""
+    if promise and promise.at is not None:
+        raise BadDeadline(
+            f"the deadline of {owner} cannot have a fixed time, because every job gets it",
+            got=promise.at,
+            do="Use an interval, or set it for one job: task.using(deadline=…)",
+        )

@@ -18,7 +18,7 @@ def _late(row: dict[str, Any]) -> str | None:
 
 
 COLUMNS: list[Column] = [
-    Column("deadline", lambda row: row["key"], rank=6, cut=12),
+    Column("deadline", lambda row: row["id"], rank=6, cut=12),
     Column("name", lambda row: row["name"], cut=16),
     Column("state", lambda row: row["state"]),
     Column("due", lambda row: row["due_at"]),
@@ -29,8 +29,7 @@ COLUMNS: list[Column] = [
     Column("callback", lambda row: row["callback_job"], rank=5, short=18),
 ]
 UNHANDLED: list[Column] = [
-    Column("id", lambda row: row["id"], rank=3),
-    Column("level", lambda row: row["level"], rank=2),
+    Column("id", lambda row: row["id"], rank=2),
     Column("name", lambda row: row["name"], cut=16),
     Column("task", lambda row: row["task"], cut=16),
     Column("callback_job", lambda row: row["callback_job"], rank=1, short=18),

@@ -29,7 +29,6 @@ class DeadlineSweeper(Service):
             self._emit(
                 "deadline_breached",
                 deadline=breach.id,
-                level=breach.level,
                 name=breach.name,
                 job=breach.job,
                 due=breach.due_at.isoformat(),

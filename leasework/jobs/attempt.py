@@ -186,7 +186,7 @@ class Attempts:
         return Unable(error, Tuning.unreadable_seconds, "unreadable")
 
     async def _marked(self, claim: Claim) -> bool:
-        """Record the start of a job with crashes or deadlines. Return whether it may start."""
+        """Record the start of a job with crashes or a deadline. Return whether it may start."""
         job, began = claim.job, True
         if claim.runner:
             claim.stop = claim.runner.cancel  # a fence must not wait for the database's answer
@@ -194,7 +194,7 @@ class Attempts:
         if job.crashes:
             began = await self._store.start(*mine, now())
         if began and job.deadlines:
-            claim.deadlines = await self._store.start_deadlines(*mine, now())
+            claim.deadline = await self._store.start_deadline(*mine, now())
         claim.stop = None  # not to cancel this task itself
         if not began:
             claim.end("lost")

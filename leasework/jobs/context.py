@@ -15,7 +15,7 @@ from leasework.config import Limits
 from leasework.errors import BadJob, JobCancelled, LeaseworkError, LostClaim, shorten, storable
 from leasework.jobs.drive import without_loop
 from leasework.jobs.running import Claim, timed_out
-from leasework.model.deadline import DueLevel
+from leasework.model.deadline import DueDeadline
 from leasework.model.moments import is_number
 from leasework.ports import JobStore
 
@@ -93,18 +93,9 @@ class Context:
         return self.claim.job.schedule
 
     @property
-    def deadlines(self) -> tuple[DueLevel, ...]:
-        """The levels of the job's deadline, as of the start of this run."""
-        return self.claim.deadlines
-
-    @property
-    def deadline(self) -> DueLevel | None:
-        """The level that is due next (``.due_at``), else the last one; None without a deadline."""
-        due = [level for level in self.deadlines if level.due_at is not None]
-        armed = [level for level in due if level.state == "armed"]
-        if armed:
-            return min(armed, key=lambda level: level.due_at)  # type: ignore[arg-type,return-value]
-        return self.deadlines[-1] if self.deadlines else None
+    def deadline(self) -> DueDeadline | None:
+        """The job's deadline, as of the start of this run, or None."""
+        return self.claim.deadline
 
     @property
     def cancelled(self) -> bool:

@@ -190,7 +190,7 @@ class ProcessPool:
             "imports": task.child_imports,
             "takes_context": task.takes_context,
             "job": msgspec.to_builtins(claim.job),
-            "deadlines": msgspec.to_builtins(claim.deadlines),
+            "deadline": msgspec.to_builtins(claim.deadline),
             "node": str(claim.node),
             "worker_id": self._worker_id(),
             "settings": self._settings,

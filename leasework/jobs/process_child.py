@@ -40,7 +40,7 @@ from leasework.jobs.context import Context, SyncContext, around
 from leasework.jobs.drive import without_loop
 from leasework.jobs.running import Claim
 from leasework.jobs.tasks import values_of
-from leasework.model.deadline import DueLevel
+from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import Cancel, Complete, Discard, Snooze, outcome_of
 from leasework.model.values import Values
@@ -204,7 +204,7 @@ class _OnConnection:
 
 def _context(request: Message, link: ParentLink, app: Any, in_loop: bool) -> Context:
     claim = Claim(request["job"], UUID(request["node"]))
-    claim.deadlines = msgspec.convert(request["deadlines"], tuple[DueLevel, ...])
+    claim.deadline = msgspec.convert(request["deadline"], DueDeadline | None)
     store = cast(JobStore, _Store(link, in_loop))
     on = _OnConnection(link, app, f"{request['module']}.{request['qualname']}")
     if in_loop:

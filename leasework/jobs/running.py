@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from leasework.errors import JobTimeout
-from leasework.model.deadline import DueLevel
+from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob
 from leasework.tuning import Tuning
 
@@ -56,7 +56,7 @@ class Claim:
                 self._cancelled.set()
         return self._cancelled
 
-    deadlines: tuple[DueLevel, ...] = ()
+    deadline: DueDeadline | None = None
     """As of the start of the run."""
 
     @property

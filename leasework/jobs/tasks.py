@@ -23,7 +23,7 @@ from leasework.errors import (
 from leasework.jobs.context import Context
 from leasework.model.backoff import Backoff
 from leasework.model.codec import ENCODED, Codec, sealed
-from leasework.model.deadline import Callback, Level, as_levels
+from leasework.model.deadline import Callback, Promise, as_deadline
 from leasework.model.job import (
     JOB_OPTIONS,
     JobOptions,
@@ -134,7 +134,7 @@ class TaskFunction:
         if "on_conflict" in given:
             given["on_conflict"] = _conflict(given["on_conflict"])
         if "deadline" in given:
-            given["deadline"] = self._registry.levels(given["deadline"])
+            given["deadline"] = self._registry.promise(given["deadline"])
         if "on_failure" in given:
             given["on_failure"] = self._registry.on_failure(given["on_failure"])
         return replace(options, **given)
@@ -207,7 +207,7 @@ class TaskFunction:
         return payload
 
     def as_callback(self, chosen: JobOptions) -> Callback:
-        """This task as a callback. Its jobs keep their history, and have neither deadlines nor a
+        """This task as a callback. Its jobs keep their history, and have neither a deadline nor a
         callback of their own."""
         options = chosen.as_json.items()
         return Callback(
@@ -311,12 +311,11 @@ class Registry:
         handler's own thread or process."""
         return function
 
-    def levels(self, given: object) -> tuple[Level, ...]:
-        """Resolve the callbacks of deadlines. Raises BadDeadline, UnknownTask."""
-        return tuple(Level.of(one, self._on_breach(one.on_breach)) for one in as_levels(given))
-
-    def _on_breach(self, given: object) -> Callback:
-        return self._callback("on_breach", given, "breach", BadDeadline)
+    def promise(self, given: object) -> Promise | None:
+        """Resolve a deadline's callback. Raises BadDeadline, UnknownTask."""
+        if (one := as_deadline(given)) is None:
+            return None
+        return Promise.of(one, self._callback("on_breach", one.on_breach, "breach", BadDeadline))
 
     def on_failure(self, given: object) -> Callback | None:
         """Resolve the task for failures. Raises BadJob, UnknownTask."""

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from leasework.config import Limits
 from leasework.errors import BadJob, BadPayload, storable
-from leasework.model.deadline import AnyTask, Callback, Deadline, Level
+from leasework.model.deadline import AnyTask, Callback, Deadline, Promise
 from leasework.model.moments import Duration, in_seconds, is_number, storable_moment
 from leasework.model.states import State
 
@@ -51,7 +51,7 @@ class SharedGiven(TypedDict, total=False):
     timeout: Duration | None
     requeue_after: Duration | None
     history: bool
-    deadline: Deadline | Sequence[Deadline] | None
+    deadline: Deadline | None
     tags: Sequence[str]
     on_failure: AnyTask | str | None
 
@@ -70,7 +70,7 @@ class SharedOptions:
     """Seconds after which a run is taken from its node, even if the node is alive."""
     history: bool = True
     """False: nothing is kept of the job once it has completed."""
-    deadline: tuple[Level, ...] = ()
+    deadline: Promise | None = None
     tags: tuple[str, ...] = ()
     """Words by which people find the job."""
     on_failure: Callback | None = None
@@ -119,7 +119,7 @@ class JobOptions(SharedOptions):
     @property
     def queues(self) -> set[str]:
         """The queues of the job, and of its callbacks."""
-        callbacks = [level.callback for level in self.deadline]
+        callbacks = [self.deadline.callback] if self.deadline else []
         callbacks += [self.on_failure] if self.on_failure else []
         return {self.queue, *(c.options.get("queue", "default") for c in callbacks)}
 
@@ -145,11 +145,9 @@ JOB_OPTIONS = tuple(
 def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, Callback):
+    if isinstance(value, Callback | Promise):
         return value.as_json()
-    if isinstance(value, tuple):
-        return [part.as_json() if isinstance(part, Level) else part for part in value]
-    return value
+    return list(value) if isinstance(value, tuple) else value
 
 
 @dataclass(init=False, slots=True, frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
 
-from leasework.model.deadline import Breach, DueLevel, Level
+from leasework.model.deadline import Breach, DueDeadline
 from leasework.ports.operation import Now, Operations, Row, operation
 
 
@@ -30,23 +30,23 @@ class DeadlineStore(Operations):
         do this at any time."""
 
     @operation("deadline/start")
-    async def start_deadlines(
+    async def start_deadline(
         self, node: UUID, job: UUID, token: int, now: Now
-    ) -> tuple[DueLevel, ...]:
-        """Note that the claim's job starts: arm the levels that count from its first start. Return
-        all levels, or none if the claim was lost."""
+    ) -> DueDeadline | None:
+        """Note that the claim's job starts: arm its deadline if it counts from the first start.
+        Return the deadline, or None if the claim was lost."""
 
     @operation("deadline/arm", waits=True)
     async def arm_deadline(
-        self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
+        self, deadline: UUID, name: str, promise: dict[str, Any], now: Now
     ) -> tuple[UUID, bool]:
         """Arm a deadline without a job, unless one of that name is armed or has the same fixed
-        time. Return (id, created)."""
+        time. ``promise``: from ``Promise.as_json``. Return (id, created)."""
 
     @operation("deadline/end", waits=True)
     async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
-        """End a deadline without a job as ``met`` or ``cancelled``, unless it has ended. Return the
-        state of the level that is due last, or None if there is no such deadline."""
+        """End a deadline without a job as ``met`` or ``cancelled``, unless it has ended. Return its
+        state, or None if there is no such deadline."""
 
     @operation("deadline/find")
     async def find_deadline(self, name: str) -> UUID | None:

@@ -368,10 +368,9 @@ class InterruptedTask(NamedTuple):
 
 
 class DeadlineView(NamedTuple):
-    """A level of a deadline."""
+    """A deadline, of a job or without one."""
 
     id: UUID
-    level: int
     name: str
     state: str
     due_at: datetime | None
@@ -384,14 +383,12 @@ class DeadlineView(NamedTuple):
     job_state: str | None
     on_breach: str | None
     callback_job: UUID | None
-    key: str
 
 
 class UnhandledBreach(NamedTuple):
     """A breach whose callback was discarded or quarantined, or that no live node can run."""
 
     id: UUID
-    level: int
     name: str
     task: str
     callback_job: UUID

@@ -16,7 +16,7 @@ from leasework.errors import ConfigError, suggest
 from leasework.jobs.context import Context, SyncContext
 from leasework.jobs.drive import without_loop
 from leasework.jobs.running import Claim
-from leasework.model.deadline import DueLevel
+from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob, encode
 from leasework.model.moments import Duration, in_seconds
 
@@ -112,7 +112,7 @@ class ContextGiven(TypedDict, total=False):
     """Nothing limits the time of a handler that a test calls."""
     scheduled_for: datetime
     schedule: str | None
-    deadlines: tuple[DueLevel, ...]
+    deadline: DueDeadline | None
     state: Any
     """What ``App(lifespan=…)`` would yield."""
 
@@ -175,4 +175,4 @@ def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
         history=True,
         schedule=given.get("schedule"),
     )
-    return Claim(job, _NODE, deadlines=given.get("deadlines", ()))
+    return Claim(job, _NODE, deadline=given.get("deadline"))

@@ -224,7 +224,7 @@ class SimReports(Reports):
             if state in (None, row.state) and name in (None, row.name)
         ]
         far = datetime.max.replace(tzinfo=UTC)
-        rows.sort(key=lambda row: (row.due_at or far, row.id, row.level))
+        rows.sort(key=lambda row: (row.due_at or far, row.id))
         rows.sort(key=lambda row: row.closed_at or far, reverse=True)
         return [_listed(row) for row in rows[:limit]]
 
@@ -242,7 +242,6 @@ def _listed(row: DeadlineRow) -> DeadlineView:
     late = (row.closed_at - row.due_at).total_seconds() if judged else None
     return DeadlineView(
         id=row.id,
-        level=row.level,
         name=row.name,
         state=row.state,
         due_at=row.due_at,
@@ -255,7 +254,6 @@ def _listed(row: DeadlineRow) -> DeadlineView:
         job_state=row.job_state,
         on_breach=row.callback["task"],
         callback_job=row.callback_job,
-        key=f"{row.id}:{row.level}",
     )
 
 

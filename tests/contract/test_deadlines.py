@@ -12,7 +12,7 @@ from leasework.duties.deadlines import DeadlineSweeper
 from leasework.env import Env
 from leasework.errors import BadDeadline
 from leasework.loops.service import ServiceContext
-from leasework.model.deadline import Breach, Callback, Level
+from leasework.model.deadline import Breach, Callback, DueDeadline, Promise
 from leasework.model.filter import JobFilter
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import Decision
@@ -25,13 +25,13 @@ FAILED = Decision(State.DISCARDED, error="no")
 CANCELLED = Decision(State.CANCELLED, error="stop")
 
 
-def level(seconds: float = 60, **other: Any) -> Level:
-    return Level(**{"callback": PAGE, "seconds": seconds, **other})
+def promise(seconds: float = 60, **other: Any) -> Promise:
+    return Promise(**{"callback": PAGE, "seconds": seconds, **other})
 
 
 async def states(world: World, job: UUID | None = None) -> list[str]:
     rows = [row for row in await world.reports.deadlines(None, None, 100) if job in (None, row.id)]
-    return [row.state for row in sorted(rows, key=lambda row: row.level)]
+    return [row.state for row in sorted(rows, key=lambda row: row.id)]
 
 
 async def sweep(world: World, limit: int = 100) -> list[Breach]:
@@ -45,19 +45,17 @@ async def pages(world: World) -> list[dict[str, Any]]:
 
 
 async def test_a_breach_has_one_verdict_and_one_callback_with_the_facts(world: World):
-    [job] = await world.enqueue(deadline=(level(60, name="report"),))
+    [job] = await world.enqueue(deadline=promise(60, name="report"))
     world.now = at(59)
     swept = await world.a.store.sweep(100, world.now)
     assert (swept.breaches, swept.next_in) == ((), 1.0)
     world.now = at(61.5)
     [breach] = await sweep(world)
     assert await sweep(world) == []
-    assert breach[:6] == (job, 1, "report", job, at(60), 1.5)
+    assert breach[:5] == (job, "report", job, at(60), 1.5)
     [facts] = await pages(world)
     assert facts == {
         "deadline": str(job),
-        "level": 1,
-        "key": f"{job}:1",
         "name": "report",
         "due": "2026-01-01T12:01:00.000000Z",
         "late_seconds": 1.5,
@@ -73,7 +71,7 @@ async def test_a_breach_has_one_verdict_and_one_callback_with_the_facts(world: W
 
 
 async def test_a_completion_in_time_meets_it_and_a_later_sweep_finds_nothing(world: World):
-    job = await world.claimed(deadline=(level(60),))
+    job = await world.claimed(deadline=promise(60))
     assert job.deadlines
     assert (await world.a.ack(job, DONE)).written
     world.now = at(100)
@@ -82,7 +80,7 @@ async def test_a_completion_in_time_meets_it_and_a_later_sweep_finds_nothing(wor
 
 
 async def test_a_verdict_stays_when_the_job_completes_after_it(world: World):
-    job = await world.claimed(deadline=(level(60),))
+    job = await world.claimed(deadline=promise(60))
     world.now = at(61)
     assert len(await sweep(world)) == 1
     assert (await world.a.ack(job, DONE)).written
@@ -105,8 +103,6 @@ async def test_a_job_without_a_deadline_is_not_marked(world: World):
         (FAILED, {"until": "finished"}, "met"),
         (CANCELLED, {}, "cancelled"),
         (CANCELLED, {"until": "finished"}, "cancelled"),
-        (CANCELLED, {"on_cancel": "keep"}, "armed"),
-        (CANCELLED, {"on_cancel": "keep", "until": "finished"}, "armed"),
         (Decision(State.RETRYABLE, run_in=1.0, error="x"), {}, "armed"),
         (Decision(State.SCHEDULED, run_in=1.0), {"until": "finished"}, "armed"),
     ],
@@ -114,7 +110,7 @@ async def test_a_job_without_a_deadline_is_not_marked(world: World):
 async def test_how_a_job_ends_decides(
     world: World, decision: Decision, options: dict[str, Any], state: str
 ):
-    job = await world.claimed(deadline=(level(60, **options),))
+    job = await world.claimed(deadline=promise(60, **options))
     assert (await world.a.ack(job, decision)).written
     assert await states(world) == [state]
     world.now = at(61)
@@ -123,46 +119,43 @@ async def test_how_a_job_ends_decides(
 
 
 async def test_without_history_a_completion_meets_it_as_well(world: World):
-    job = await world.claimed(history=False, deadline=(level(60),))
+    job = await world.claimed(history=False, deadline=promise(60))
     assert (await world.a.ack(job, DONE)).written
     assert await states(world) == ["met"]
 
 
 async def test_a_refused_ack_meets_nothing(world: World):
-    job = await world.claimed(deadline=(level(60),))
+    job = await world.claimed(deadline=promise(60))
     assert not (await world.a.ack(job, DONE, token=job.claim_token + 1)).written
     assert await states(world) == ["armed"]
 
 
-async def test_cancelling_a_waiting_job_ends_its_deadline_unless_it_is_kept(world: World):
-    [gone] = await world.enqueue(deadline=(level(60),))
-    [kept] = await world.enqueue(deadline=(level(60, on_cancel="keep"),))
-    for job in (gone, kept):
-        assert await world.a.store.cancel(job, "why", world.now) == "waiting"
-    assert await states(world, gone) == ["cancelled"]
-    assert await states(world, kept) == ["armed"]
-    world.now = at(61)
-    [breach] = await sweep(world)
-    assert (breach.id, (await pages(world))[0]["state"]) == (kept, "cancelled")
+async def test_cancelling_a_waiting_job_ends_its_deadline(world: World):
+    [job] = await world.enqueue(deadline=promise(60))
+    assert await world.a.store.cancel(job, "why", world.now) == "waiting"
+    assert await states(world) == ["cancelled"]
 
 
 async def test_giving_up_a_waiting_job_does_not_keep_its_promise(world: World):
-    [success] = await world.enqueue(deadline=(level(60),))
-    [finished] = await world.enqueue(deadline=(level(60, until="finished"),))
+    [success] = await world.enqueue(deadline=promise(60))
+    [finished] = await world.enqueue(deadline=promise(60, until="finished"))
     found = await world.a.store.discard_many([success, finished], "why", world.now)
     assert found == dict.fromkeys((success, finished), "waiting")
     assert await states(world, success) == ["armed"]
     assert await states(world, finished) == ["met"]
 
 
-async def test_a_rescue_and_a_requeue_leave_it_armed_and_quarantine_counts_as_failed(world: World):
-    job = await world.claimed(deadline=(level(60), level(60, until="finished")))
+@pytest.mark.parametrize(("until", "state"), [("success", "armed"), ("finished", "met")])
+async def test_a_rescue_and_a_requeue_leave_it_armed_and_quarantine_counts_as_failed(
+    world: World, until: str, state: str
+):
+    job = await world.claimed(deadline=promise(60, until=until))
     await world.a.leave()
     assert await world.b.rescue(world.a) == [(job.id, True, False)]
-    assert await states(world) == ["armed", "armed"]
+    assert await states(world) == ["armed"]
     [again] = await world.b.claim()
     assert await world.b.store.requeue(again.id, again.claim_token)
-    assert await states(world) == ["armed", "armed"]
+    assert await states(world) == ["armed"]
     await world.c.join()
     [again] = await world.c.claim()
     assert again.deadlines and await world.c.store.start(
@@ -170,108 +163,77 @@ async def test_a_rescue_and_a_requeue_leave_it_armed_and_quarantine_counts_as_fa
     )
     await world.c.leave()
     assert (await world.b.store.rescue([world.c.id], 2, 100, world.now))[0].quarantined
-    assert await states(world) == ["armed", "met"]
+    assert await states(world) == [state]
 
 
-async def test_a_job_that_is_tried_again_keeps_the_promise_that_is_open(world: World):
-    job = await world.claimed(deadline=(level(60), level(60, until="finished")))
+@pytest.mark.parametrize(("until", "marked"), [("success", True), ("finished", False)])
+async def test_a_job_that_is_tried_again_keeps_the_promise_that_is_open(
+    world: World, until: str, marked: bool
+):
+    job = await world.claimed(deadline=promise(60, until=until))
     assert (await world.a.ack(job, FAILED)).written
     assert await world.a.store.retry(job.id, world.now) == "finished"
     [again] = await world.a.claim()
-    assert again.deadlines
+    assert again.deadlines == marked
     assert (await world.a.ack(again, DONE)).written
-    assert await states(world) == ["met", "met"]
-
-
-async def test_levels_are_judged_one_by_one(world: World):
-    job = await world.claimed(deadline=(level(300, name="warn"), level(900, name="page")))
-    world.now = at(301)
-    [breach] = await sweep(world)
-    assert (breach.level, breach.name) == (1, "warn")
-    assert (await world.a.ack(job, DONE)).written
-    world.now = at(901)
-    assert await sweep(world) == []
-    assert await states(world) == ["breached", "met"]
+    assert await states(world) == ["met"]
 
 
 @pytest.mark.parametrize(("since", "due"), [("enqueued", 60), ("scheduled", 160)])
 async def test_what_the_interval_is_counted_from(world: World, since: str, due: float):
-    await world.enqueue(run_in=100.0, deadline=(level(60, since=since),))
+    await world.enqueue(run_in=100.0, deadline=promise(60, since=since))
     assert (await world.a.store.sweep(1, world.now)).next_in == due
 
 
 async def test_a_fixed_time(world: World):
-    [job] = await world.enqueue(deadline=(level(0, since="fixed", at=at(42)),))
+    [job] = await world.enqueue(deadline=promise(0, since="fixed", at=at(42)))
     assert (await world.a.store.sweep(1, world.now)).next_in == 42
     world.now = at(43)
     assert [b.id for b in await sweep(world)] == [job]
 
 
 async def test_since_started_is_armed_by_the_first_start_alone(world: World):
-    job = await world.claimed(deadline=(level(60, since="started"),))
+    job = await world.claimed(deadline=promise(60, since="started"))
     world.now = at(500)
     assert await states(world) == ["waiting"] and await sweep(world) == []
-    [due] = await start(world, job)
-    assert (due.due_at, due.state, due.key) == (at(560), "armed", f"{job.id}:1")
+    assert await start(world, job) == DueDeadline(job.id, "t", at(560), "armed")
     world.now = at(510)
-    assert (await start(world, job))[0].due_at == at(560)
+    assert await start(world, job) == DueDeadline(job.id, "t", at(560), "armed")
     world.now = at(561)
     assert [b.due_at for b in await sweep(world)] == [at(560)]
-    assert (await start(world, job))[0].state == "breached"
+    assert await start(world, job) == DueDeadline(job.id, "t", at(560), "breached")
 
 
-async def start(world: World, job: ClaimedJob, token: int | None = None) -> tuple[Any, ...]:
-    return await world.a.store.start_deadlines(
+async def start(world: World, job: ClaimedJob, token: int | None = None) -> DueDeadline | None:
+    return await world.a.store.start_deadline(
         world.a.id, job.id, token or job.claim_token, world.now
     )
 
 
 async def test_an_old_claim_starts_no_deadline(world: World):
-    job = await world.claimed(deadline=(level(60, since="started"),))
-    assert await start(world, job, job.claim_token + 1) == ()
+    job = await world.claimed(deadline=promise(60, since="started"))
+    assert await start(world, job, job.claim_token + 1) is None
     assert await states(world) == ["waiting"]
 
 
 async def test_a_job_that_ends_before_it_started_leaves_nothing_waiting(world: World):
-    [job] = await world.enqueue(deadline=(level(60, since="started", on_cancel="keep"),))
+    [job] = await world.enqueue(deadline=promise(60, since="started"))
     await world.a.store.cancel(job, "why", world.now)
     assert await states(world) == ["cancelled"]
 
 
-async def test_the_average_of_the_last_runs_once_there_are_enough(world: World):
-    promise = level(10, since="average", runs=4, factor=2.0)
-    for run, seconds in enumerate((100, 4, 6, 8, 2)):
-        job = await world.claimed(deadline=(promise,))
-        [due] = await start(world, job)
-        assert (due.state == "armed") == (run >= 3)
-        world.now = at(run * 1000 + seconds)
-        item_ran = await ack_after(world, job, seconds)
-        assert item_ran
-        world.now = at(run * 1000 + 1000)
-    job = await world.claimed(deadline=(promise,))
-    [due] = await start(world, job)
-    assert due.due_at == at(5000 + 10 + 2 * 5)
-
-
-async def ack_after(world: World, job: ClaimedJob, seconds: float) -> bool:
-    from leasework.ports import AckItem
-
-    item = AckItem(job.id, job.claim_token, DONE, float(seconds))
-    return bool((await world.a.store.ack(world.a.id, [item], world.now)).written)
-
-
-async def test_the_job_of_a_tick_counts_from_its_moment(world: World):
+@pytest.mark.parametrize("since", ["scheduled", "tick"])
+async def test_the_job_of_a_tick_counts_from_its_moment(world: World, since: str):
     term: Term = await world.a.lead()
     job = {
         "queue": "default", "priority": 0, "max_attempts": 5, "history": True, "payload": {},
-        "deadline": [level(5).as_json(), level(7, since="tick").as_json()],
+        "deadline": promise(5, since=since).as_json(),
     }  # fmt: skip
     await world.a.store.sync_schedules("default", "r1", [planned(job=job)], world.now)
     world.now = at(3)
     assert len(await world.a.store.fire(term, "default", [plan(None, 1)], world.now)) == 1
-    rows = await world.reports.deadlines(None, None, 10)
-    assert [row.due_at for row in rows] == [at(6), at(8)]
-    assert {row.schedule for row in rows} == {"tick"}
+    [row] = await world.reports.deadlines(None, None, 10)
+    assert (row.due_at, row.schedule) == (at(6), "tick")
     world.now = at(7)
     assert len(await sweep(world)) == 1
     [facts] = await pages(world)
@@ -280,45 +242,42 @@ async def test_the_job_of_a_tick_counts_from_its_moment(world: World):
     assert claimed.deadlines
 
 
-async def test_a_schedule_that_runs_now_counts_from_this_moment_as_from_a_tick(world: World):
+@pytest.mark.parametrize("since", ["scheduled", "tick"])
+async def test_a_schedule_that_runs_now_counts_from_this_moment_as_from_a_tick(
+    world: World, since: str
+):
     store, job = world.a.store, IDS.new()
-    wanted = [level(5).as_json(), level(7, since="tick").as_json()]
-    definition = planned(job={**planned().job, "deadline": wanted})
+    definition = planned(job={**planned().job, "deadline": promise(5, since=since).as_json()})
     await store.sync_schedules("default", "r1", [definition], world.now)
     world.now = at(2)
     assert await store.run_schedule("default", "tick", job, world.now)
-    rows = await world.reports.deadlines(None, None, 10)
-    assert [(row.since, row.due_at) for row in rows] == [
-        ("scheduled", at(7)),
-        ("tick", at(9)),
-    ]
+    [row] = await world.reports.deadlines(None, None, 10)
+    assert (row.since, row.due_at) == (since, at(7))
     world.now = at(10)
-    swept = await store.sweep(100, world.now)
-    told = [(await world.get(breach.callback_job)).payload["breach"] for breach in swept.breaches]
-    assert [(facts["schedule"], facts["tick"]) for facts in told] == [
-        ("tick", "2026-01-01T12:00:02.000000Z")
-    ] * 2
+    [breach] = await sweep(world)
+    facts = (await world.get(breach.callback_job)).payload["breach"]
+    assert (facts["schedule"], facts["tick"]) == ("tick", "2026-01-01T12:00:02.000000Z")
 
 
 async def test_a_tick_deadline_needs_a_tick_and_no_job_is_left(world: World):
     with pytest.raises(BadDeadline, match="schedule"):
-        await world.enqueue(deadline=(level(5, since="tick"),))
+        await world.enqueue(deadline=promise(5, since="tick"))
     assert await world.a.claim() == []
 
 
 async def test_a_deadline_in_the_past_is_refused_and_no_job_is_left(world: World):
     with pytest.raises(BadDeadline, match="past"):
-        await world.enqueue(unique="k", deadline=(level(5), level(0, since="fixed", at=at(-1))))
+        await world.enqueue(unique="k", deadline=promise(0, since="fixed", at=at(-1)))
     assert await world.a.claim() == [] and await states(world) == []
     [job] = await world.enqueue(unique="k")
     assert [found.id for found in await world.a.claim()] == [job]
 
 
 async def test_another_job_for_the_same_key_moves_the_promise_and_adds_none(world: World):
-    await world.enqueue(unique="k", run_in=50.0, deadline=(level(60),))
-    await world.enqueue(unique="k", run_in=90.0, deadline=(level(60),))
+    await world.enqueue(unique="k", run_in=50.0, deadline=promise(60))
+    await world.enqueue(unique="k", run_in=90.0, deadline=promise(60))
     assert (await world.a.store.sweep(1, world.now)).next_in == 110
-    await world.enqueue(unique="k", run_in=90.0, on_conflict="replace", deadline=(level(60),))
+    await world.enqueue(unique="k", run_in=90.0, on_conflict="replace", deadline=promise(60))
     assert (await world.a.store.sweep(1, world.now)).next_in == 150
     assert await states(world) == ["armed"]
 
@@ -326,7 +285,7 @@ async def test_another_job_for_the_same_key_moves_the_promise_and_adds_none(worl
 async def test_a_job_enqueued_again_after_an_unknown_outcome_has_one_deadline(world: World):
     from leasework.model.job import JobRequest
 
-    job, request = uuid4(), JobRequest("t", "{}", deadline=(level(60),))
+    job, request = uuid4(), JobRequest("t", "{}", deadline=promise(60))
     for retried in (False, True):
         await world.a.store.enqueue([(job, request)], 1 << 20, retried, world.now)
     assert await states(world) == ["armed"]
@@ -338,14 +297,14 @@ async def test_a_job_enqueued_again_after_an_unknown_outcome_has_one_deadline(wo
 
 async def test_a_sweep_is_bounded_and_takes_the_oldest_first(world: World):
     for seconds in (30, 10, 20):
-        await world.enqueue(deadline=(level(seconds),))
+        await world.enqueue(deadline=promise(seconds))
     world.now = at(100)
     assert [b.late_seconds for b in await sweep(world, 2)] == [90, 80]
     assert [b.late_seconds for b in await sweep(world, 2)] == [70]
 
 
 async def test_who_sleeps_on_the_callbacks_queue_is_woken(world: World):
-    await world.enqueue(deadline=(level(60),))
+    await world.enqueue(deadline=promise(60))
     await world.b.store.set_sleeping(world.b.id, ["pages"])
     await world.heard()
     world.now = at(61)
@@ -354,12 +313,12 @@ async def test_who_sleeps_on_the_callbacks_queue_is_woken(world: World):
 
 
 # -- standing alone --------------------------------------------------------------------------------
-async def arm(world: World, name: str, *levels: Level) -> tuple[UUID, bool]:
-    return await world.a.store.arm_deadline(uuid4(), name, levels, world.now)
+async def arm(world: World, name: str, given: Promise) -> tuple[UUID, bool]:
+    return await world.a.store.arm_deadline(uuid4(), name, given.as_json(), world.now)
 
 
 async def test_one_that_stands_alone_is_met_once(world: World):
-    deadline, created = await arm(world, "books", level(60))
+    deadline, created = await arm(world, "books", promise(60))
     assert created and await world.b.store.find_deadline("books") == deadline
     for _ in range(2):
         assert await world.b.store.end_deadline(deadline, "met", world.now) == "met"
@@ -369,99 +328,64 @@ async def test_one_that_stands_alone_is_met_once(world: World):
 
 
 async def test_one_that_stands_alone_breaches_once(world: World):
-    deadline, _ = await arm(world, "books", level(60))
+    deadline, _ = await arm(world, "books", promise(60))
     world.now = at(61)
     [breach] = await sweep(world)
-    assert breach[:4] == (deadline, 1, "books", None)
+    assert breach[:3] == (deadline, "books", None)
     [facts] = await pages(world)
     assert (facts["deadline"], facts["job"], facts["state"]) == (str(deadline), None, None)
     assert await world.b.store.end_deadline(deadline, "met", world.now) == "breached"
 
 
 async def test_a_name_is_armed_once_until_its_verdict(world: World):
-    first, created = await arm(world, "books", level(60))
-    assert created and await arm(world, "books", level(90)) == (first, False)
+    first, created = await arm(world, "books", promise(60))
+    assert created and await arm(world, "books", promise(90)) == (first, False)
     await world.a.store.end_deadline(first, "met", world.now)
-    second, created = await arm(world, "books", level(90))
+    second, created = await arm(world, "books", promise(90))
     assert created and second != first
     assert await world.a.store.find_deadline("books") == second
 
 
 async def test_a_name_and_a_moment_are_there_once_whatever_the_verdict(world: World):
-    fixed = level(0, since="fixed", at=at(60))
+    fixed = promise(0, since="fixed", at=at(60))
     first, _ = await arm(world, "books", fixed)
     await world.a.store.end_deadline(first, "met", world.now)
     assert await arm(world, "books", fixed) == (first, False)
-    other, created = await arm(world, "books", level(0, since="fixed", at=at(70)))
+    other, created = await arm(world, "books", promise(0, since="fixed", at=at(70)))
     assert created and other != first
-
-
-async def test_a_later_level_for_a_moment_that_an_old_one_had_is_armed(world: World):
-    """17:00 was promised yesterday, too, and that promise was kept."""
-    page = level(0, since="fixed", at=at(120))
-    first, _ = await arm(world, "close", level(0, since="fixed", at=at(30)), page)
-    await world.a.store.end_deadline(first, "met", world.now)
-    second, created = await arm(world, "close", level(0, since="fixed", at=at(60)), page)
-    assert created and await states(world, second) == ["armed", "armed"]
-    assert await world.a.store.find_deadline("close") == second
-    world.now = at(61)
-    assert [b[:2] for b in await sweep(world)] == [(second, 1)]
-    assert await world.a.store.find_deadline("close") == second, "its second level is armed"
-    again, created = await arm(world, "close", level(0, since="fixed", at=at(180)))
-    assert (again, created) == (second, False)
-    world.now = at(121)
-    assert [b[:2] for b in await sweep(world)] == [(second, 2)]
 
 
 async def test_one_that_lies_in_the_past_is_refused(world: World):
     with pytest.raises(BadDeadline, match="past"):
-        await arm(world, "books", level(0, since="fixed", at=at(0)))
+        await arm(world, "books", promise(0, since="fixed", at=at(0)))
     assert await world.a.store.find_deadline("books") is None
     assert await world.a.store.end_deadline(uuid4(), "met", world.now) is None
 
 
 async def test_a_jobs_deadline_cannot_be_ended_as_one_that_stands_alone(world: World):
-    [job] = await world.enqueue(deadline=(level(60),))
+    [job] = await world.enqueue(deadline=promise(60))
     assert await world.a.store.end_deadline(job, "met", world.now) is None
     assert await states(world) == ["armed"]
 
 
-async def test_levels_of_one_that_stands_alone_end_together(world: World):
-    deadline, _ = await arm(world, "books", level(60), level(90))
-    world.now = at(61)
-    assert len(await sweep(world)) == 1
-    assert await world.a.store.end_deadline(deadline, "met", world.now) == "met"
-    assert await states(world) == ["breached", "met"]
-
-
-@pytest.mark.parametrize("seconds", [(60, 90), (90, 60)])
-async def test_the_level_that_is_due_last_says_whether_one_that_stands_alone_was_kept(
-    world: World, seconds: tuple[int, int]
-):
-    deadline, _ = await arm(world, "books", *map(level, seconds))
-    world.now = at(61)
-    await sweep(world)
-    assert await world.b.store.end_deadline(deadline, "met", world.now) == "met"
-
-
 async def test_verdicts_are_kept_for_a_while_and_what_is_open_stays(world: World):
-    await world.enqueue(deadline=(level(60), level(8 * 86400)))
-    done = await world.claimed(deadline=(level(60),))
+    for seconds in (60, 8 * 86400):
+        await world.enqueue(deadline=promise(seconds))
+    done = await world.claimed(deadline=promise(60))
     await world.a.ack(done, DONE)
     world.now = at(61)
     assert len(await sweep(world)) == 1
     world.now = at(7 * 86400 + 100)
-    assert await world.a.store.prune_deadlines(7, 100, world.now) == 1
-    assert await states(world, done.id) == []
-    assert await states(world) == ["breached", "armed"]
     [row] = await world.reports.deadlines("breached", "t", 10)
     assert (row.on_breach, row.late_seconds) == ("page", 1.0)
+    assert await world.a.store.prune_deadlines(7, 100, world.now) == 2
+    assert await states(world) == ["armed"]
     assert await world.reports.deadlines(None, "nobody", 10) == []
 
 
 async def test_old_verdicts_are_deleted_batch_after_batch_without_a_pause(world: World):
     for _ in range(5):
-        done = await world.claimed(deadline=(level(60),))
+        done = await world.claimed(deadline=promise(60))
         await world.a.ack(done, DONE)
     world.now = at(61)
     await sweep(world)

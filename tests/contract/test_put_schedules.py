@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from leasework.ports import TickDecision
-from tests.contract.test_deadlines import level
+from tests.contract.test_deadlines import promise
 from tests.contract.world import ELECTION, T0, World, at, plan, planned
 
 
@@ -181,22 +181,20 @@ async def test_a_backfill_shortens_a_missed_stretch_that_begins_with_it(
     assert [t.until for t in ticks if t.state == "fired"] == [None] * len(moments)
 
 
-async def test_the_deadlines_of_a_backfill_count_from_now(world: World):
-    job = {
-        **planned().job,
-        "deadline": [
-            level(5).as_json(),
-            level(7, since="tick").as_json(),
-            level(9, since="start").as_json(),
-        ],
-    }
-    await put(world, job=job, next_at=at(101))
+@pytest.mark.parametrize(
+    ("since", "state", "due"),
+    [("scheduled", "armed", at(105)), ("tick", "armed", at(105)), ("started", "waiting", None)],
+)
+async def test_the_deadlines_of_a_backfill_count_from_now(
+    world: World, since: str, state: str, due: datetime | None
+):
+    await put(
+        world,
+        job={**planned().job, "deadline": promise(5, since=since).as_json()},
+        next_at=at(101),
+    )
     world.now = at(100)
     store = world.b.store
     await store.backfill(ELECTION, "mine", [at(1)], [uuid4()], at(2), world.now)
-    rows = await world.reports.deadlines(None, None, 10)
-    assert sorted((row.state, row.due_at) for row in rows if row.due_at) == [
-        ("armed", at(105)),
-        ("armed", at(107)),
-    ]
-    assert [row.state for row in rows if not row.due_at] == ["waiting"]
+    [row] = await world.reports.deadlines(None, None, 10)
+    assert (row.state, row.due_at) == (state, due)

@@ -9,7 +9,7 @@ from leasework.model.filter import JobFilter
 from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.ports import AckItem
-from tests.contract.test_deadlines import FAILED, level, sweep
+from tests.contract.test_deadlines import FAILED, promise, sweep
 from tests.contract.test_operator import DAY, event
 from tests.contract.test_put_schedules import document
 from tests.contract.world import DONE, LEASE, World, at, identity, plan, planned
@@ -278,7 +278,7 @@ async def test_they_are_listed_page_by_page_and_by_the_beginning_of_their_names(
 
 
 async def test_a_breach_whose_callback_nobody_knows_is_told(world: World):
-    await world.enqueue(deadline=(level(60),))
+    await world.enqueue(deadline=promise(60))
     world.now = at(61)
     [breach] = await sweep(world)
     found = await world.reports.unhandled_breaches(7, 100, world.now)

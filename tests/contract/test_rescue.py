@@ -15,7 +15,7 @@ from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.ports import Term
 from leasework.tuning import Tuning
-from tests.contract.test_deadlines import level
+from tests.contract.test_deadlines import promise
 from tests.contract.world import ELECTION, Session, World, at, identity, planned
 
 
@@ -158,7 +158,7 @@ async def test_a_stage_tells_of_deadlines_and_of_the_dead(world: World):
         return staged.deadline_in, staged.dead
 
     assert await told() == (None, False)
-    await world.enqueue(deadline=(level(5),))
+    await world.enqueue(deadline=promise(5))
     assert await told() == (5.0, False)
     world.now = at(7)
     assert await told() == (-2.0, False)

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from leasework import App, Deadline
 from leasework.cli.root import root
 from leasework.errors import BadJob
-from leasework.model.deadline import Callback, Level
+from leasework.model.deadline import Callback, Promise
 from leasework.model.job import JobOptions
 from leasework.web import dashboard
 from tests.contract.world import IDS, World, plan, planned
@@ -45,8 +45,8 @@ async def test_a_bulk_insert_takes_tags_as_they_are(world: World):
 async def test_jobs_of_schedules_and_callbacks_have_tags(world: World):
     store, by_hand = world.a.store, IDS.new()
     term = await world.a.lead()
-    level = Level(Callback("page", {"tags": ["page"]}), seconds=0.5)
-    job = {**planned().job, "tags": ["nightly"], "deadline": [level.as_json()]}
+    promise = Promise(Callback("page", {"tags": ["page"]}), seconds=0.5)
+    job = {**planned().job, "tags": ["nightly"], "deadline": promise.as_json()}
     await store.sync_schedules("default", "r1", [planned(job=job)], world.now)
     ticks = plan(None, 0)
     await store.fire(term, "default", [ticks], world.now)
@@ -96,7 +96,7 @@ async def test_a_schedule_and_a_callback_take_the_tags_of_their_task(app: App):
 
     options = {name: planned.job_options() for name, planned in app._planned.items()}
     assert [options[name]["tags"] for name in ("usual", "own")] == [["eu"], ["own"]]
-    assert options["usual"]["deadline"][0]["on_breach"] == {"task": "page", "tags": ["page"]}
+    assert options["usual"]["deadline"]["on_breach"] == {"task": "page", "tags": ["page"]}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from leasework.model.deadline import Callback, Level
+from leasework.model.deadline import Callback, Promise
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import Decision
 from leasework.model.states import State
@@ -151,8 +151,8 @@ async def test_a_locked_row_keeps_no_other_from_being_given_back(world: World):
 
 @pytest.mark.parametrize("way", ["requeue", "give_back", "give_back_unknown"])
 async def test_a_deadline_of_what_is_cancelled_so_is_cancelled_with_it(world: World, way: str):
-    level = Level(Callback("page"), since="enqueued", seconds=30.0)
-    claimed = await world.claimed(deadline=(level,))
+    promise = Promise(Callback("page"), since="enqueued", seconds=30.0)
+    claimed = await world.claimed(deadline=promise)
     await world.b.store.cancel(claimed.id, "why", world.now)
     if way == "requeue":
         await take(world, claimed)

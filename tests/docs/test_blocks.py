@@ -157,12 +157,9 @@ await connection.execute("create table engine (beat timestamptz)")
         END: "assert len(terms) == 1 and terms[0] < lead.term",
     },
     "deadlines.md": {
-        "very slow": """
+        START: """
 from datetime import timedelta
 from leasework.testing import drain
-
-@app.task
-async def warn(breach: dict) -> None: ...
 """,
         END: """
 assert not await promise.cancel(), "it was met"

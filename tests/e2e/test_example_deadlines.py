@@ -66,8 +66,8 @@ class OnCall:
         return page
 
     def verdicts(self) -> list[tuple[str, str]]:
-        rows = self.example.rows("select key, state from leasework.deadlines order by state")
-        return [(row["key"], row["state"]) for row in rows]
+        rows = self.example.rows("select id, state from leasework.deadlines order by state")
+        return [(str(row["id"]), row["state"]) for row in rows]
 
 
 def test_killed_after_the_page_one_incident_is_open_and_the_repair_is_made(oncall):
@@ -82,7 +82,7 @@ def test_killed_after_the_page_one_incident_is_open_and_the_repair_is_made(oncal
     [repair] = journal["repairs"]
     assert repair["deadline"] == page["key"] and repair["by"] != page["by"]
     verdicts = oncall.verdicts()
-    assert verdicts[0] == (f"{page['key']}:1", "breached")
+    assert verdicts[0] == (page["key"], "breached")
     assert [state for _, state in verdicts] == ["breached", "met"]
     callbacks = "select attempt, crashes from leasework.jobs where task_name = %s"
     rows = oncall.example.rows(callbacks, "settlement.page_and_repair")

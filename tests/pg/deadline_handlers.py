@@ -5,5 +5,6 @@ from __future__ import annotations
 from leasework import Context
 
 
-def next_deadline(ctx: Context) -> list[object]:
-    return [ctx.deadline.key if ctx.deadline else None, len(ctx.deadlines)]
+def its_deadline(ctx: Context) -> list[str]:
+    assert ctx.deadline
+    return [str(ctx.deadline.id), ctx.deadline.state]

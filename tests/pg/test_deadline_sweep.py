@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from leasework.config import Settings
-from leasework.model.deadline import Callback, Level
+from leasework.model.deadline import Callback, Promise
 from leasework.model.job import ClaimedJob, JobRequest
 from leasework.pg.schema import migrate
 from leasework.pg.sql import statement
@@ -33,7 +33,7 @@ SWEEPERS, EXPIRED = 4, 300
 ROUNDS = 20
 RACES = 1000
 LATER = datetime.now(UTC) + timedelta(days=1)
-PROMISE = Level(Callback("page", {"queue": "pages"}), seconds=60)
+PROMISE = Promise(Callback("page", {"queue": "pages"}), seconds=60)
 
 SWEEP = statement("deadline/sweep", "leasework")
 SKIP = "for update skip locked"
@@ -215,7 +215,7 @@ async def _running(bench: Bench, count: int) -> list[ClaimedJob]:
     jobs: list[ClaimedJob] = []
     for start in range(0, count, 250):
         requests = [
-            (uuid4(), JobRequest("t", "{}", deadline=(Level(PROMISE.callback, seconds=n + 1.0),)))
+            (uuid4(), JobRequest("t", "{}", deadline=Promise(PROMISE.callback, seconds=n + 1.0)))
             for n in range(start, min(start + 250, count))
         ]
         await bench.store.enqueue(requests, 1 << 20, False, None)
@@ -300,9 +300,9 @@ async def test_without_the_old_state_in_the_trigger_a_verdict_is_overwritten(
     [(text,)] = await sql(
         "select pg_get_functiondef(oid) from pg_proc where proname = 'deadline_judge'"
     )
-    guard = "d.state = 'waiting' or d.state = 'armed' and case"
+    guard = "(d.state = 'waiting' or d.state = 'armed'\n        and "
     assert text.count(guard) == 1
-    await sql(text.replace(guard, "case").replace("%", "%%"))
+    await sql(text.replace(guard, "(").replace("%", "%%"))
     assert await _waits_and_finds(direct_dsn, sql) == "met"
 
 

@@ -15,11 +15,9 @@ import pytest
 
 from leasework import App, Context, Deadline, Discard
 from leasework.errors import BadDeadline, DeadlineNotFound
-from leasework.model.deadline import DueLevel
+from leasework.model.deadline import DueDeadline
 from tests.pg import deadline_handlers
 from tests.support.wait import until_async
-
-NEVER = Deadline(hours=1, on_breach="page")
 
 
 def page_task(app: App) -> list[dict[str, Any]]:
@@ -44,26 +42,21 @@ async def test_a_node_tells_of_a_breach_once_while_the_handler_goes_on(app: App,
 
     @app.task(name="slow")
     async def slow(ctx: Context) -> None:
-        seen.append((ctx.deadline, ctx.deadlines))
+        seen.append(ctx.deadline)
         await go.wait()
 
-    levels = [
-        Deadline(seconds=0.5, since="started", on_breach="page", name="warn"),
-        Deadline(hours=1, on_breach="page"),
-    ]
+    promise = Deadline(seconds=0.5, since="started", on_breach="page", name="warn")
     async with app.node(queues={"default": 2, "pages": 2}):
-        job = await app.enqueue(slow.using(deadline=levels).job())
+        job = await app.enqueue(slow.using(deadline=promise).job())
         await until_async(lambda: asyncio.sleep(0, told), 30, "the page")
         go.set()
         await job.wait(30)
     [facts] = told
-    assert (facts["deadline"], facts["level"], facts["name"]) == (str(job.id), 1, "warn")
-    assert (facts["state"], facts["key"]) == ("running", f"{job.id}:1")
-    [(due, both)] = seen
-    assert isinstance(due, DueLevel) and due.level == 1 and due.state == "armed"
-    assert [level.level for level in both] == [1, 2]
-    rows = await sql("select level, state, job_state from leasework.deadlines order by level")
-    assert rows == [(1, "breached", "running"), (2, "met", "completed")]
+    assert (facts["deadline"], facts["name"], facts["state"]) == (str(job.id), "warn", "running")
+    [due] = seen
+    assert isinstance(due, DueDeadline) and (due.id, due.state) == (job.id, "armed")
+    rows = await sql("select state, job_state from leasework.deadlines")
+    assert rows == [("breached", "running")]
     events = await (await app.inspect()).events("deadline_breached")
     assert [event.fields["deadline"] for event in events] == [str(job.id)]
 
@@ -73,22 +66,20 @@ async def test_a_job_without_a_deadline_has_none_in_its_context(app: App):
 
     @app.task(name="plain")
     async def plain(ctx: Context) -> None:
-        seen.append((ctx.deadline, ctx.deadlines))
+        seen.append(ctx.deadline)
 
     async with app.node():
         await (await plain.enqueue()).wait(30)
-    assert seen == [(None, ())]
+    assert seen == [None]
 
 
 async def test_a_handler_in_a_child_process_knows_its_deadline(app: App):
     page_task(app)
-    told = app.task(name="told", executor="process", deadline=[NEVER, NEVER])(
-        deadline_handlers.next_deadline
-    )
+    never = Deadline(hours=1, on_breach="page")
+    told = app.task(name="told", executor="process", deadline=never)(deadline_handlers.its_deadline)
     async with app.node():
         job = await told.enqueue()
-        due, levels = await job.wait(60)
-    assert levels == 2 and due == f"{job.id}:1"
+        assert await job.wait(60) == [str(job.id), "armed"]
 
 
 async def test_a_schedules_tick_that_fails_is_told_with_its_moment(app: App):
@@ -140,29 +131,21 @@ async def test_one_that_stands_alone_in_a_transaction_of_the_users(
     assert (await app.deadline("books", due=moment, on_breach="page")).id == fixed.id
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 3), (3, 1)])
-async def test_two_who_arm_a_name_at_once_do_not_mix_their_levels(
-    migrated: str, sql: Any, first: int, second: int
-):
-    arm = b"select id, created from leasework.deadline_arm(gen_random_uuid(), 'books', %s)"
-
-    def levels(count: int) -> str:
-        return json.dumps([{"seconds": 60 * n, "on_breach": "page"} for n in range(1, count + 1)])
-
+async def test_two_who_arm_a_name_at_once_get_the_same_deadline(migrated: str, sql: Any):
+    arm = b"""select id, created from leasework.deadline_arm(
+        gen_random_uuid(), 'books', '{"seconds": 60, "on_breach": "page"}')"""
     async with (
         await psycopg.AsyncConnection.connect(migrated) as one,
         await psycopg.AsyncConnection.connect(migrated, autocommit=True) as two,
     ):
-        [(mine, created)] = await (await one.execute(arm, [levels(first)])).fetchall()
+        [(mine, created)] = await (await one.execute(arm)).fetchall()
         assert created
-        other = asyncio.create_task(two.execute(arm, [levels(second)]))
+        other = asyncio.create_task(two.execute(arm))
         waits = "select 1 from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
         await until_async(lambda: sql(waits, [two.info.backend_pid]), 10, "the other to wait")
         await one.commit()
         assert await (await other).fetchall() == [(mine, False)]
-    assert await sql("select id, level from leasework.deadline order by level") == [
-        (mine, n) for n in range(1, first + 1)
-    ]
+    assert await sql("select id from leasework.deadline") == [(mine,)]
 
 
 def test_the_same_without_a_loop(dsn: str, migrated: str):
@@ -209,9 +192,8 @@ async def test_enqueue_in_sql_takes_a_deadline_and_says_what_is_wrong(
         {"on_breach": "p", "seconds": 1, "since": "birth"}, {"on_breach": "p", "since": "fixed"},
         {"on_breach": "p", "since": "fixed", "at": "soon"}, {"on_breach": "p", "since": "average"},
         {"on_breach": "p", "seconds": 1, "until": "x"}, {"on_breach": "p", "seconds": 1, "x": 1},
-        {"on_breach": "p", "seconds": 1, "on_cancel": "x"},
         {"on_breach": "p", "since": "fixed", "at": "2001-01-01T00:00:00Z"},
-        {"on_breach": "p", "seconds": 1, "name": ""}, [{"on_breach": "p", "seconds": 1}] * 9,
+        {"on_breach": "p", "seconds": 1, "name": ""}, [{"on_breach": "p", "seconds": 1}],
         {"on_breach": "p", "seconds": 1, "since": "tick"},
     ):  # fmt: skip
         with pytest.raises(psycopg.Error) as raised:
@@ -241,7 +223,7 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
         ]
     )
     [row] = json.loads(rows.stdout)
-    assert (row["name"], row["on_breach"], row["key"]) == ("books", "page", f"{promise.id}:1")
+    assert (row["name"], row["on_breach"], row["id"]) == ("books", "page", str(promise.id))
     lines = shown.stdout.splitlines()
     assert [line.split()[1] for line in lines[1:]] == ["papers", "books"]
     assert shown.returncode == 0 and unhandled.returncode == 1 and "unknown" in unhandled.stdout
@@ -259,16 +241,3 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
         )
         problems = await (await app.inspect()).problems()
         assert "breach_unhandled" not in [p.kind for p in problems]
-
-
-async def test_old_run_times_are_deleted_in_batches(app: App, sql: Any):
-    insert = """
-        insert into leasework.run_time (task_name, ended_at, job_id, seconds)
-        select task, now() - make_interval(secs => n / 2.0), gen_random_uuid(), n
-        from generate_series(1, 1006) n, unnest(array['often', 'seldom']) task
-        where task = 'often' or n <= 900"""
-    await sql(insert)
-    store = await app.store()
-    assert [await store.prune_deadlines(7, 4, None) for _ in range(3)] == [4, 2, 0]
-    left = "select task_name, count(*), max(seconds) from leasework.run_time group by 1 order by 1"
-    assert await sql(left) == [("often", 1000, 1000), ("seldom", 900, 900)]

@@ -15,7 +15,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from leasework.config import Settings
-from leasework.model.deadline import Callback, Level
+from leasework.model.deadline import Callback, Promise
 from leasework.model.job import ClaimedJob
 from leasework.model.states import State
 from leasework.pg.stores.reports import PgReports
@@ -32,9 +32,9 @@ insert into leasework.job (id, queue, task_name, payload)
 select gen_random_uuid(), 'default', 't', '{}' from generate_series(1, %(jobs)s)
 """
 DEADLINES = """
-insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel,
-                                due_at, callback, made_at, closed_at)
-select gen_random_uuid(), 1, false, state || n, state, 'enqueued', 60, 'success', 'cancel',
+insert into leasework.deadline (id, of_job, name, state, since, seconds, until, due_at, callback,
+                                made_at, closed_at)
+select gen_random_uuid(), false, state || n, state, 'enqueued', 60, 'success',
        now() + n * interval '1 hour', '{"task": "t"}', now(), case state when 'met' then now() end
 from generate_series(1, 10000) n, unnest('{armed, met}'::text[]) state
 """
@@ -179,16 +179,16 @@ async def test_each_outcome_frees_its_own_key_of_a_burst(
 
 
 async def test_a_deadline_is_found_among_those_that_came(quiet: Bench, sql: Any) -> None:
-    levels = [Level(Callback("t"), since="enqueued", seconds=60)]
+    promise = Promise(Callback("t"), since="enqueued", seconds=60).as_json()
     await sql("vacuum analyze leasework.deadline")
     before = await rows_read(sql, "deadline")
     for n in range(TWICE_PREPARED):
-        deadline, _ = await quiet.store.arm_deadline(uuid4(), f"mine {n}", levels, None)
+        deadline, _ = await quiet.store.arm_deadline(uuid4(), f"mine {n}", promise, None)
         assert await quiet.store.find_deadline(f"mine {n}") == deadline
     await sql(DEADLINES)
     for _ in range(5):
         assert await quiet.store.find_deadline("mine 1")
-        assert not (await quiet.store.arm_deadline(uuid4(), "mine 1", levels, None))[1]
+        assert not (await quiet.store.arm_deadline(uuid4(), "mine 1", promise, None))[1]
     await end(quiet, sql)
     scanned, found = await rows_read(sql, "deadline")
     assert scanned == before[0] and found - before[1] < 1_000

@@ -31,7 +31,7 @@ class BreachThatIsForgotten(SimStore):
     async def sweep(self, limit: int, now: Any) -> Any:
         swept = await super().sweep(limit, now)
         for breach in swept.breaches[:1]:
-            self.db.deadlines[breach.id, breach.level].state = "armed"
+            self.db.deadlines[breach.id].state = "armed"
         return swept
 
 

@@ -77,7 +77,7 @@ def test_what_a_failover_made_a_live_node_forget_runs_again():
     """Without the comparison these seeds leave jobs running for ever on a node that has forgotten
     them. A change of the simulation may need others: ``make mutants-sim`` finds one."""
     [forgetful] = [mutant for mutant in MUTANTS if mutant.name == "NothingForgotten"]
-    for seed in (64, 82, 97):
+    for seed in (36, 44, 65):
         assert forgetful.run(seed).violations, f"seed {seed} shows nothing any more"
         result = run_seed(seed, profile="failover")
         assert not result.violations and result.counts["fault lose"], (seed, result.violations)

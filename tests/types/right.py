@@ -103,7 +103,6 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     await app.diagnose(timedelta(seconds=1), role="observer")
     for due in (3, timedelta(hours=1), datetime.now(UTC)):
         await app.deadline("books", due=due, on_breach=report, on=session)
-    await app.deadline("books", due=[Deadline(minutes=1, on_breach=report, until="finished")])
     send.using(on_failure=report, deadline=Deadline(hours=1, on_breach="report", since="started"))
     App(polling=Polling(stage=timedelta(seconds=1)), retention=Retention(catch_up_seconds=60))
     app.leader("engine", on_gain=lambda lead: print(lead.term), also_advisory_key=7)

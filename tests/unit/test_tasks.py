@@ -61,7 +61,7 @@ def test_callbacks_and_jobs_of_a_deployment_keep_the_options_of_their_task(app: 
     task = app.task(name="t", on_failure=tell, deadline=Deadline(minutes=1, on_breach=tell))(noop)
     options = task.function.job_options
     assert options.on_failure and options.on_failure.options["queue"] == "pages"
-    assert options.deadline[0].callback.options["queue"] == "pages"
+    assert options.deadline.callback.options["queue"] == "pages"
     app.once_per_deploy("k")(app.task(name="warm")(noop).using(queue="quick"))
     once = app._once["k"]._options
     assert (once.queue, once.task) == ("quick", "warm@r1")

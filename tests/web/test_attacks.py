@@ -136,9 +136,9 @@ HOSTILE_ROWS = (
     " jsonb_build_object('service', '{x}'::text, 'error', '{x}'::text))",
     "insert into leasework.attempt (job_id, claim_token, attempt, outcome, error, started_at)"
     " values ('{j}', 1, 1, '{x}', '{x}' || chr(10) || '{x}', now())",
-    "insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until,"
-    " on_cancel, due_at, callback, made_at, closed_at, job_state, callback_job) values"
-    " ('{j}', 1, true, '{x}', 'breached', 'fixed', 0, '{x}', '{x}', now(),"
+    "insert into leasework.deadline (id, of_job, name, state, since, seconds, until,"
+    " due_at, callback, made_at, closed_at, job_state, callback_job) values"
+    " ('{j}', true, '{x}', 'breached', 'fixed', 0, '{x}', now(),"
     " jsonb_build_object('task', '{x}'::text), now(), now(), '{x}', '{j}')",
     "insert into leasework.history (at, queue, task_name, completed, failed)"
     " values (date_trunc('minute', now()), '{x}', '{x}', 1, 1)",

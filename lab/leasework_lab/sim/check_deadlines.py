@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from leasework.model.deadline import MOST_LEVELS
 from leasework.ports import Swept
 from leasework_lab.sim.rows import DeadlineRow, SimDatabase
 
@@ -22,46 +21,45 @@ Wrong = Callable[[str], None]
 class Promises:
     """What the sweeps decided, observed at the server, even if the answer was lost."""
 
-    breached: Counter[tuple[UUID, int]] = field(default_factory=Counter)
+    breached: Counter[UUID] = field(default_factory=Counter)
     callbacks: set[UUID] = field(default_factory=set)
-    closed: dict[tuple[UUID, int], str] = field(default_factory=dict)
+    closed: dict[UUID, str] = field(default_factory=dict)
     """Met or cancelled deadlines, with the verdict that was seen first."""
 
     def ended(self, db: SimDatabase, deadline: UUID) -> None:
         """Its job has ended, or somebody ended it: the verdict that it has now is final."""
-        for level in range(1, MOST_LEVELS + 1):
-            row = db.deadlines.get((deadline, level))
-            if row is None:
-                return
-            if row.state in ("met", "cancelled"):
-                self.closed.setdefault((deadline, level), row.state)
+        row = db.deadlines.get(deadline)
+        if row and row.state in ("met", "cancelled"):
+            self.closed.setdefault(deadline, row.state)
 
     def swept(self, answer: Swept, wrong: Wrong) -> None:
         for breach in answer.breaches:
-            self.breached[breach.id, breach.level] += 1
+            self.breached[breach.id] += 1
             self.callbacks.add(breach.callback_job)
-            if self.breached[breach.id, breach.level] > 1:
-                wrong(f"DeadlineOnce: {breach.id}:{breach.level} was breached again")
-            if verdict := self.closed.get((breach.id, breach.level)):
-                wrong(f"DeadlineOnce: {breach.id}:{breach.level} was {verdict} and is now breached")
+            if self.breached[breach.id] > 1:
+                wrong(f"DeadlineOnce: {breach.id} was breached again")
+            if verdict := self.closed.get(breach.id):
+                wrong(f"DeadlineOnce: {breach.id} was {verdict} and is now breached")
 
     def last_look(self, db: SimDatabase, wrong: Wrong) -> None:
         """Check the tables at the end."""
         jobs = [*db.jobs.values(), *(done.job for done in db.done.values())]
         told = Counter(
-            str(job.payload["breach"]["key"]) for job in jobs if job.task == PAGE and job.payload
+            str(job.payload["breach"]["deadline"])
+            for job in jobs
+            if job.task == PAGE and job.payload
         )
-        for (deadline, level), row in db.deadlines.items():
-            self._one(row, told[f"{deadline}:{level}"], db, wrong)
+        for deadline, row in db.deadlines.items():
+            self._one(row, told[str(deadline)], db, wrong)
 
     def _one(self, row: DeadlineRow, told: int, db: SimDatabase, wrong: Wrong) -> None:
-        name = f"{row.id}:{row.level} ({row.since})"
-        swept = self.breached[row.id, row.level]
+        name = f"{row.id} ({row.since})"
+        swept = self.breached[row.id]
         if told != swept:
             wrong(f"DeadlineOnce: {name} has {told} callbacks of {swept} breaches")
         if swept and row.state != "breached":
             wrong(f"DeadlineOnce: {name} was breached but is {row.state}")
-        verdict = self.closed.get((row.id, row.level))
+        verdict = self.closed.get(row.id)
         if verdict and row.state != verdict:
             wrong(f"DeadlineOnce: {name} was {verdict} but is {row.state}")
         if row.state == "breached" and not swept:

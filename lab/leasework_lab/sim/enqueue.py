@@ -12,7 +12,7 @@ from uuid import UUID
 
 from leasework.errors import BadPayload, LeaseworkError, UniqueConflict
 from leasework.model.job import JobRequest, OnConflict, plain_first_try
-from leasework_lab.sim.promises import move, set_deadlines
+from leasework_lab.sim.promises import move, set_deadline
 from leasework_lab.sim.rows import JobRow, SimDatabase
 
 LATE = timedelta(hours=2)
@@ -96,8 +96,8 @@ class Enqueue:
             if self._retried and row.unique_key is None and self._alone:
                 self._note(job_id)
             if job.deadline:
-                wanted = [level.as_json() for level in job.deadline]
-                self._undo.append(set_deadlines(self._db, row, wanted, moment))
+                promise = job.deadline.as_json()
+                self._undo.append(set_deadline(self._db, row, promise, moment))
             if row.ready:
                 self._woken.append(row.queue)
         return job_id, created

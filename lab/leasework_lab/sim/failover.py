@@ -33,7 +33,6 @@ class Standby:
             **{name: _rows(getattr(db, name)) for name in _TABLES},
             **{name: list(getattr(db, name)) for name in _LISTS},
             **{name: getattr(db, name) for name in _NUMBERS},
-            "run_times": {task: list(runs) for task, runs in db.run_times.items()},
         }
         self._memory = watch.remember()
 

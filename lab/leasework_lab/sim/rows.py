@@ -171,24 +171,20 @@ class ScheduleRow:
 
 @dataclass(slots=True)
 class DeadlineRow:
-    """One level of a job's deadline, or of a deadline without a job."""
+    """A job's deadline, or one without a job."""
 
     id: UUID
-    level: int
     of_job: bool
     name: str
     since: str
     seconds: float
     until: str
-    on_cancel: str
     callback: dict[str, Any]
     made_at: datetime
     state: str
     due_at: datetime | None
     schedule: str | None = None
     tick_at: datetime | None = None
-    runs: int | None = None
-    factor: float = 1.0
     closed_at: datetime | None = None
     job_state: str | None = None
     callback_job: UUID | None = None
@@ -246,8 +242,7 @@ class SimDatabase:
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
         self.ledger_begin: datetime | None = None
         """From when on the ledger is complete."""
-        self.deadlines: dict[tuple[UUID, int], DeadlineRow] = {}
-        self.run_times: dict[str, list[tuple[datetime, UUID, float]]] = {}
+        self.deadlines: dict[UUID, DeadlineRow] = {}
         self.events: list[EventView] = []
         self.history: dict[tuple[datetime, str, str], dict[str, Any]] = {}
         self.last_event = 0
@@ -421,7 +416,7 @@ class SimDatabase:
         if row.unique_key is not None and self.keys.get(row.unique_key) == (row.id, None):
             del self.keys[row.unique_key]
         if row.deadlines:
-            judge(self, row, state, moment, started_at)
+            judge(self, row, state, moment)
         if row.options.on_failure and keep and state != "completed":
             self._call(row.options.on_failure, self.done[row.id])
 

@@ -98,7 +98,7 @@ class ControlOperations:
             claimed_at=None,
             fresh=True,
             seat=db.new_seat(),
-            deadlines=any(d.id == job and d.state == "armed" for d in db.deadlines.values()),
+            deadlines=job in db.deadlines and db.deadlines[job].state == "armed",
         )
         db.wake([done.job.queue])
         return "finished"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from leasework.errors import BadDeadline
-from leasework.model.deadline import Breach, DueLevel, Level
+from leasework.model.deadline import Breach, DueDeadline
 from leasework.model.job import JobOptions
 from leasework.ports import DeadlineStore, Now, Swept
-from leasework_lab.sim.promises import FEW_RUNS, RUNS_KEPT, iso, tell, tell_late
+from leasework_lab.sim.promises import iso, tell, tell_late
 from leasework_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
 from leasework_lab.sim.store_control import state_of
 
@@ -41,72 +40,57 @@ class SimDeadlines(DeadlineStore):
         row.job_state = str(state_of(job)) if job else done.state if done else None
         told = {"callback": row.callback["task"], "callback_job": str(row.callback_job)}
         tell(db, row, "deadline_breached", "error", **told)
-        key = f":deadline:{row.id}:{row.level}"
+        key = f":deadline:{row.id}"
         if key not in db.keys:
             db.keys[key] = (row.callback_job, moment + _KEY_HELD)
             db.insert(_callback(row, key, moment))
         late = (moment - _due(row)).total_seconds()
         job_id = row.id if row.of_job else None
         callback = row.callback["task"]
-        return Breach(
-            row.id, row.level, row.name, job_id, _due(row), late, callback, row.callback_job
-        )
+        return Breach(row.id, row.name, job_id, _due(row), late, callback, row.callback_job)
 
-    async def start_deadlines(
+    async def start_deadline(
         self, node: UUID, job: UUID, token: int, now: Now
-    ) -> tuple[DueLevel, ...]:
-        db = self.db
-        mine = db.claimed(job, token, node)
-        if mine is None:
-            return ()
-        moment = db.at(now)
-        rows = [row for row in db.deadlines.values() if row.id == job]
-        for row in rows:
-            if row.state == "waiting" and (seconds := self._after_start(row, mine)) is not None:
-                row.state, row.due_at = "armed", moment + timedelta(seconds=seconds)
-        rows.sort(key=lambda row: row.level)
-        return tuple(DueLevel(r.id, r.level, r.name, r.due_at, r.state) for r in rows)
-
-    def _after_start(self, row: DeadlineRow, job: JobRow) -> float | None:
-        if row.since == "started":
-            return row.seconds
-        runs = sorted(self.db.run_times.get(job.task, []), reverse=True)[: row.runs]
-        if len(runs) < min(FEW_RUNS, row.runs or 0):
+    ) -> DueDeadline | None:
+        row = self.db.deadlines.get(job)
+        if row is None or self.db.claimed(job, token, node) is None:
             return None
-        return row.seconds + sum(seconds for _, _, seconds in runs) / len(runs) * row.factor
+        if row.state == "waiting":
+            row.state = "armed"
+            row.due_at = self.db.at(now) + timedelta(seconds=row.seconds)
+        return DueDeadline(row.id, row.name, row.due_at, row.state)
 
     async def arm_deadline(
-        self, deadline: UUID, name: str, levels: Sequence[Level], now: Now
+        self, deadline: UUID, name: str, promise: dict[str, Any], now: Now
     ) -> tuple[UUID, bool]:
         db = self.db
         moment = db.at(now)
+        fixed = datetime.fromisoformat(promise["at"]) if "at" in promise else None
         there = [
             row
             for row in db.deadlines.values()
-            if row.name == name
-            and not row.of_job
-            and (row.state == "armed" or (row.level == 1 and row.due_at == levels[0].at))
+            if row.name == name and not row.of_job and (row.state == "armed" or row.due_at == fixed)
         ]
         if there:
             return max(there, key=lambda row: row.made_at).id, False
-        dues = [level.at or moment + timedelta(seconds=level.seconds) for level in levels]
-        if min(dues) <= moment:
-            raise BadDeadline("the deadline lies in the past", got=min(dues))
-        for place, (level, due) in enumerate(zip(levels, dues, strict=True), 1):
-            since = "fixed" if level.at else "enqueued"
-            db.deadlines[deadline, place] = DeadlineRow(
-                deadline, place, False, name, since, level.seconds, "success", "cancel",
-                level.callback.as_json(), moment, "armed", due,
-            )  # fmt: skip
+        seconds = float(promise["seconds"])
+        due = fixed or moment + timedelta(seconds=seconds)
+        if due <= moment:
+            raise BadDeadline("the deadline lies in the past", got=due)
+        db.deadlines[deadline] = DeadlineRow(
+            deadline, False, name, "fixed" if fixed else "enqueued", seconds, "success",
+            promise["on_breach"], moment, "armed", due,
+        )  # fmt: skip
         return deadline, True
 
     async def end_deadline(self, deadline: UUID, verdict: str, now: Now) -> str | None:
-        rows = [r for r in self.db.deadlines.values() if r.id == deadline and not r.of_job]
-        for row in rows:
-            if row.state == "armed":
-                row.state, row.closed_at = verdict, self.db.at(now)
-                tell_late(self.db, row)
-        return max(rows, key=lambda row: (row.due_at, row.level)).state if rows else None
+        row = self.db.deadlines.get(deadline)
+        if row is None or row.of_job:
+            return None
+        if row.state == "armed":
+            row.state, row.closed_at = verdict, self.db.at(now)
+            tell_late(self.db, row)
+        return row.state
 
     async def find_deadline(self, name: str) -> UUID | None:
         rows = [r for r in self.db.deadlines.values() if r.name == name and not r.of_job]
@@ -116,20 +100,11 @@ class SimDeadlines(DeadlineStore):
     async def prune_deadlines(self, days: int, limit: int, now: Now) -> int:
         db = self.db
         before = db.at(now) - timedelta(days=days)
-        open_ids = {row.id for row in db.deadlines.values() if row.closed_at is None}
-        old = [
-            key
-            for key, row in db.deadlines.items()
-            if row.closed_at is not None and row.closed_at < before and row.id not in open_ids
-        ][:limit]
-        for key in old:
-            del db.deadlines[key]
-        gone = len(old)
-        for task, runs in db.run_times.items():
-            kept = sorted(runs, reverse=True)[:RUNS_KEPT]
-            gone += len(runs) - len(kept)
-            db.run_times[task] = kept
-        return gone
+        rows = db.deadlines.values()
+        old = [row.id for row in rows if row.closed_at is not None and row.closed_at < before]
+        for deadline in old[:limit]:
+            del db.deadlines[deadline]
+        return len(old[:limit])
 
 
 def _due(row: DeadlineRow) -> datetime:
@@ -141,8 +116,6 @@ def _callback(row: DeadlineRow, key: str, moment: datetime) -> JobRow:
     assert row.callback_job is not None
     breach: dict[str, Any] = {
         "deadline": str(row.id),
-        "level": row.level,
-        "key": f"{row.id}:{row.level}",
         "name": row.name,
         "due": iso(row.due_at),
         "late_seconds": (moment - _due(row)).total_seconds(),

@@ -24,7 +24,7 @@ from leasework.ports import (
     TickDecision,
     TickPlan,
 )
-from leasework_lab.sim.promises import set_deadlines
+from leasework_lab.sim.promises import set_deadline
 from leasework_lab.sim.rows import JobRow, ScheduleRow, SimDatabase, TickRow
 
 _COMPARED = ("spec", "task_name", "job", "missed", "grace_seconds")
@@ -276,7 +276,7 @@ def insert_scheduled(
     from_now: bool = False,
 ) -> JobRow:
     """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick.
-    ``from_now``: it is due now, and its deadlines do not count from the tick, which lies in the
+    ``from_now``: it is due now, and its deadline does not count from the tick, which lies in the
     past."""
     apart = ("task", "payload", "deadline")
     options = {name: value for name, value in row.job.items() if name not in apart}
@@ -292,12 +292,7 @@ def insert_scheduled(
     db.insert(made)
     if "deadline" in row.job:
         wanted = row.job["deadline"]
-        if from_now:
-            wanted = [
-                {**level, "since": "enqueued"}
-                if level.get("since", "scheduled") in ("scheduled", "tick")
-                else level
-                for level in wanted
-            ]
-        set_deadlines(db, made, wanted, moment, tick or moment)
+        if from_now and wanted["since"] != "started":
+            wanted = {**wanted, "since": "enqueued"}
+        set_deadline(db, made, wanted, moment, tick or moment)
     return made

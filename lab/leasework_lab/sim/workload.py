@@ -18,7 +18,7 @@ from leasework.jobs.client import Client
 from leasework.jobs.context import Context
 from leasework.jobs.tasks import Registry, TaskOptions
 from leasework.model.backoff import Backoff
-from leasework.model.deadline import Callback, Level
+from leasework.model.deadline import Callback, Promise
 from leasework.model.job import JobRequest
 from leasework.model.missed import Missed
 from leasework.model.outcome import Cancel, Discard, Snooze
@@ -179,22 +179,21 @@ class Workload:
         self.watch.acknowledged.add(job)
         self.enqueues += 1
 
-    def _promise(self) -> Level:
+    def _promise(self) -> Promise:
         rng = self._rng
-        return Level(
+        return Promise(
             Callback(PAGE),
             since=rng.choice(["scheduled", "enqueued", "started"]),
             seconds=0.05 + rng.random() ** 3 * 8,
             until=rng.choice(["success", "finished"]),
-            on_cancel=rng.choice(["cancel", "keep"]),
         )
 
     async def _promise_alone(self, store: Store, env: Env) -> None:
         """Arm a deadline, from one client or several at once; end it in time, too late or never."""
         rng = self._rng
-        level = Level(Callback(PAGE), since="enqueued", seconds=0.1 + rng.random())
+        promise = Promise(Callback(PAGE), since="enqueued", seconds=0.1 + rng.random())
         name = f"promise-{rng.randrange(3)}"
-        deadline, _ = await store.arm_deadline(env.new_id(), name, [level], None)
+        deadline, _ = await store.arm_deadline(env.new_id(), name, promise.as_json(), None)
         await asyncio.sleep(rng.random() * 2)
         if rng.random() < 0.7:
             await store.end_deadline(deadline, rng.choice(["met", "cancelled"]), None)
@@ -225,5 +224,5 @@ class Workload:
             options["timeout"] = 0.5
         options["priority"] = rng.choice([0, 0, 1])
         if rng.random() < 0.2:
-            options["deadline"] = tuple(self._promise() for _ in range(rng.choice([1, 1, 2])))
+            options["deadline"] = self._promise()
         return JobRequest(task, "{}", **options)

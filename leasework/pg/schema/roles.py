@@ -42,7 +42,6 @@ _TABLES = {
     "tick": _RW,
     "ledger_begin": "select insert update",
     "deadline": _RW,
-    "run_time": _RW,
     "event": "select insert delete",
     "history": _RW,
     "tally": _RW,

@@ -43,7 +43,7 @@ def scratch_database(
 
 
 EMPTIED = (
-    "job", "job_done", "attempt", "job_key", "claimed_to", "repeated", "run_time", "schedule",
+    "job", "job_done", "attempt", "job_key", "claimed_to", "repeated", "schedule",
     "tick", "deadline", "node", "death", "bid", "signal", "stack", "event", "history", "tally",
     "total",
 )  # fmt: skip

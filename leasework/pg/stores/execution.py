@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 from psycopg.types.json import Jsonb
 
 from leasework.errors import Conflict, LeaseworkError
-from leasework.model.deadline import Level
 from leasework.pg.connection.encodings import fetch_told, has_words
 from leasework.pg.connection.fast.exchange import Row
 from leasework.pg.connection.pool import Pool
@@ -56,8 +55,6 @@ def _sent(params: Params, documents: frozenset[str]) -> Params:
 
 def _plain(value: Any) -> Any:
     """Convert what JSON lacks: records, times and ids."""
-    if isinstance(value, Level):
-        return value.as_json()
     return structs.asdict(value) if isinstance(value, Struct) else str(value)
 
 

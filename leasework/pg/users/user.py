@@ -31,7 +31,6 @@ from leasework.errors import (
     WrongConnection,
 )
 from leasework.model.codec import Codec, sealed
-from leasework.model.deadline import Level
 from leasework.model.job import JobRequest, encode
 from leasework.own_tasks import may_block
 from leasework.pg.connection.encodings import json_in_ascii
@@ -104,11 +103,10 @@ class UserConnections:
         return written
 
     async def arm_deadline(
-        self, connection: Any, deadline: UUID, name: str, levels: Sequence[Level]
+        self, connection: Any, deadline: UUID, name: str, promise: dict[str, Any]
     ) -> tuple[UUID, bool]:
         """(id, created). Armed when the user's transaction commits."""
-        wanted = json.dumps([level.as_json() for level in levels])
-        params = {"id": str(deadline), "name": json.dumps(name), "levels": wanted}
+        params = {"id": str(deadline), "name": json.dumps(name), "promise": json.dumps(promise)}
         found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
         return UUID(str(found)), bool(created)
 
@@ -118,7 +116,7 @@ class UserConnections:
         return UUID(str(rows[0][0])) if rows else None
 
     async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
-        """End a deadline and return the new state of its last level, if the transaction commits."""
+        """End a deadline and return its new state, if the transaction commits."""
         params = {"id": str(deadline), "verdict": verdict}
         state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
         return state

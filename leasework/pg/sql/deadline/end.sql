@@ -1,4 +1,4 @@
--- End a deadline without a job as met or cancelled. A level that has ended does not change.
--- locks: its rows
+-- End a deadline without a job as met or cancelled, unless it has ended.
+-- locks: its row
 -- index: deadline_pkey
 select leasework.deadline_end(%(deadline)s, %(verdict)s, %(now)s::timestamptz)

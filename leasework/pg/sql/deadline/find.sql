@@ -6,7 +6,7 @@ select d.id from (
     where name = %(name)s and not of_job and state = 'armed'
     union all
     select id, made_at, false from leasework.deadline
-    where name = %(name)s and not of_job and level = 1
+    where name = %(name)s and not of_job
 ) d
 order by d.armed desc, d.made_at desc
 limit 1

@@ -8,7 +8,7 @@
 with clock as materialized (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), due as materialized (
-    select id, level from leasework.deadline
+    select id from leasework.deadline
     where state = 'armed' and due_at <= coalesce(%(now)s::timestamptz, now())
     order by due_at
     limit %(limit)s
@@ -25,12 +25,12 @@ with clock as materialized (
         union all
         select o.state from leasework.job_done o where o.id = due.id
         limit 1) j on true
-    where d.id = due.id and d.level = due.level and case d.state when 'armed' then true end
+    where d.id = due.id and case d.state when 'armed' then true end
     returning d.*, c.at
 ), keyed as (
     insert into leasework.job_key (key, job_id, held_until)
     -- no key of a job begins with a colon
-    select ':deadline:' || b.id || ':' || b.level, b.callback_job, b.at + interval '366 days'
+    select ':deadline:' || b.id, b.callback_job, b.at + interval '366 days'
     from breached b
     on conflict (key) do nothing
     returning key, job_id
@@ -38,7 +38,7 @@ with clock as materialized (
     select b.callback_job as id, b.callback ->> 'task' as task, b.callback as options, b.at as run_at,
            k.key as unique_key, null as schedule, null::timestamptz as tick_at,
            jsonb_build_object('breach', jsonb_build_object(
-               'deadline', b.id, 'level', b.level, 'key', b.id || ':' || b.level, 'name', b.name,
+               'deadline', b.id, 'name', b.name,
                'due', to_char(b.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
                'late_seconds', extract(epoch from b.at - b.due_at)::float8,
                'job', case when b.of_job then b.id end,
@@ -53,7 +53,7 @@ with clock as materialized (
 ), told as (
     insert into leasework.event (at, kind, level, fields)
     select b.at, 'deadline_breached', 'error', jsonb_build_object(
-        'deadline', b.id, 'level', b.level, 'name', b.name, 'job', case when b.of_job then b.id end,
+        'deadline', b.id, 'name', b.name, 'job', case when b.of_job then b.id end,
         'due', to_char(b.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
         'late', round(extract(epoch from b.at - b.due_at), 3)::float8, 'callback', b.callback ->> 'task',
         'callback_job', b.callback_job)
@@ -66,6 +66,6 @@ with clock as materialized (
             where d.state = 'armed' and d.due_at > coalesce(%(now)s::timestamptz, now())
             order by d.due_at limit 1) as seconds
 )
-select n.seconds, b.id, b.level, b.name, case when b.of_job then b.id end, b.due_at,
+select n.seconds, b.id, b.name, case when b.of_job then b.id end, b.due_at,
        extract(epoch from b.at - b.due_at)::float8, b.callback ->> 'task', b.callback_job
 from next n cross join woken left join breached b on true

@@ -2,7 +2,7 @@
 -- quarantined. Whoever cancelled it, a person or its handler, knows of it.
 -- locks: none
 -- index: deadline_breached, job_pkey, job_done_pkey; a scan of node
-select d.id, d.level, d.name, d.callback ->> 'task', d.callback_job,
+select d.id, d.name, d.callback ->> 'task', d.callback_job,
        case when j.id is not null then 'unknown' else o.state end
 from (select * from leasework.deadline
       where state = 'breached' and closed_at > coalesce(%(now)s::timestamptz, now()) - make_interval(days => %(days)s)

@@ -278,7 +278,7 @@ create table leasework.job (
     schedule         text,
     -- the moment of the schedule's tick, which stays when a retry moves run_at
     tick_at          timestamptz,
-    -- whether it has rows in leasework.deadline; if not, they are not searched
+    -- whether it has a row in leasework.deadline; if not, none is searched
     deadlines        boolean     not null default false,
     -- take it from its node after this time, even if the node is alive
     requeue_seconds  real,
@@ -565,7 +565,7 @@ create table leasework.ledger_begin (
 );
 
 -- ---- Deadlines ------------------------------------------------------------------------------
--- Deadlines. One row per level. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
+-- Deadlines. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
 -- write names the state before. "waiting": the start of its interval (the first start of its job) is not known yet.
 -- Lock order: jobs, then unique keys, then deadlines.
 
@@ -611,8 +611,7 @@ end $$;
 
 create table leasework.deadline (
     -- the job's id, or its own if it has no job; it connects a breach with its pages
-    id            uuid        not null,
-    level         smallint    not null,
+    id            uuid        primary key,
     of_job        boolean     not null,
     name          text        not null,
     schedule      text,
@@ -620,11 +619,7 @@ create table leasework.deadline (
     state         text        not null check (state in ('waiting', 'armed', 'met', 'breached', 'cancelled')),
     since         text        not null,
     seconds       double precision not null,
-    -- for since 'average': the most runs to average, and the factor
-    runs          smallint,
-    factor        real,
     until         text        not null,
-    on_cancel     text        not null,
     due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled'))
                   check (due_at between '0002-01-01 00:00Z' and '9999-12-31 00:00Z'),
     -- task, queue, priority, max_attempts, timeout, requeue_after, tags, version of the callback's job
@@ -633,8 +628,7 @@ create table leasework.deadline (
     closed_at     timestamptz,
     -- the job's state when the deadline was decided
     job_state     text,
-    callback_job  uuid,
-    primary key (id, level)
+    callback_job  uuid
 ) with (fillfactor = 70);
 create trigger callback before insert or update of callback on leasework.deadline
 for each row execute function leasework.callback_check();
@@ -642,19 +636,9 @@ create index deadline_due on leasework.deadline (due_at) where state = 'armed';
 create index deadline_waiting on leasework.deadline (made_at) where state = 'waiting';
 create index deadline_closed on leasework.deadline (closed_at) where closed_at is not null;
 create index deadline_breached on leasework.deadline (closed_at) where state = 'breached';
--- A deadline without a job is armed once per name, and exists once per name and moment of its first level. Other levels
--- follow the first: an old one must not block them
-create unique index deadline_name on leasework.deadline (name, level) where not of_job and state = 'armed';
-create unique index deadline_moment on leasework.deadline (name, due_at) where not of_job and level = 1;
-
--- How long successful runs took, only of jobs with a deadline since 'average'.
-create table leasework.run_time (
-    task_name  text             not null,
-    ended_at   timestamptz      not null,
-    job_id     uuid             not null,
-    seconds    double precision not null,
-    primary key (task_name, ended_at, job_id)
-);
+-- A deadline without a job is armed once per name, and exists once per name and moment.
+create unique index deadline_name on leasework.deadline (name) where not of_job and state = 'armed';
+create unique index deadline_moment on leasework.deadline (name, due_at) where not of_job;
 
 -- A callback may be only the name of a task.
 create function leasework.callback_of(given jsonb) returns jsonb
@@ -662,115 +646,74 @@ language sql immutable
 return case when jsonb_typeof(given) = 'object' then given
             when given is not null then jsonb_build_object('task', given) end;
 
--- What is wrong with the option "deadline": one level or an array of at most 8, each
+-- What is wrong with the option "deadline":
 --   on_breach (required): a task's name, or an object with task, queue, priority, max_attempts,
 --   timeout, requeue_after, tags; seconds; since 'scheduled' | 'enqueued' | 'started' | 'tick' | 'fixed'
---   (with at) | 'average' (with runs, factor); until 'success' | 'finished';
---   on_cancel 'cancel' | 'keep'; name
-create function leasework.deadline_wrong(wanted jsonb) returns text
+--   (with at); until 'success' | 'finished'; name
+create function leasework.deadline_wrong(item jsonb) returns text
 language plpgsql stable as $$
 declare
-    item  jsonb;
     since text;
     secs  text;
-    runs  text;
-    ratio text;
     wrong text;
 begin
-    if jsonb_typeof(wanted) = 'object' then
-        wanted := jsonb_build_array(wanted);
+    if jsonb_typeof(item) <> 'object' then
+        return 'must be an object';
     end if;
-    if jsonb_typeof(wanted) <> 'array' or jsonb_array_length(wanted) not between 1 and 8 then
-        return 'must be an object, or an array of 1 to 8';
-    end if;
-    for item in select e from jsonb_array_elements(wanted) e loop
-        if jsonb_typeof(item) <> 'object' then
-            return 'must be an object, or an array of 1 to 8';
-        end if;
-        since := coalesce(item ->> 'since', 'scheduled');
-        secs := case when coalesce(jsonb_typeof(item -> 'seconds'), 'number') = 'number'
-                     then coalesce(item ->> 'seconds', '0') end;
-        runs := coalesce(item ->> 'runs', '1');
-        ratio := case when coalesce(jsonb_typeof(item -> 'factor'), 'null') in ('number', 'null')
-                      then coalesce(item ->> 'factor', '1') end;
-        wrong := leasework.callback_wrong(leasework.callback_of(item -> 'on_breach'));
-        if item - '{on_breach,seconds,since,at,runs,factor,until,on_cancel,name}'::text[] <> '{}' then
-            return 'has options that are not known';
-        elsif wrong is not null then
-            return wrong;
-        elsif since not in ('scheduled', 'enqueued', 'started', 'tick', 'fixed', 'average') then
-            return 'must count since scheduled, enqueued, started, tick, fixed or average';
-        elsif coalesce(item ->> 'until', 'success') not in ('success', 'finished') then
-            return 'must hold until success or finished';
-        elsif coalesce(item ->> 'on_cancel', 'cancel') not in ('cancel', 'keep') then
-            return 'must have on_cancel cancel or keep';
-        elsif secs is null or secs::numeric not between 0 and 3162240000 then
-            return 'must have seconds from 0 to 100 years';
-        elsif since in ('scheduled', 'enqueued', 'started', 'tick') and secs::numeric <= 0 then
-            return 'must have seconds above 0';
-        elsif (since = 'fixed' or item ->> 'at' is not null)
-              and leasework.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
-            return 'needs at, a time with a time zone, when it is fixed';
-        elsif runs !~ '^[1-9][0-9]{0,2}$|^1000$' or since = 'average' and item ->> 'runs' is null then
-            return 'needs runs, a whole number from 1 to 1000, when it counts since average';
-        elsif ratio is null or ratio::numeric not between 0.001 and 1000 then
-            return 'must have a factor from 0.001 to 1000';
-        elsif length(item ->> 'name') not between 1 and 200 then
-            return 'must have a name of 1 to 200 characters';
-        end if;
-    end loop;
-    return null;
+    since := coalesce(item ->> 'since', 'scheduled');
+    secs := case when coalesce(jsonb_typeof(item -> 'seconds'), 'number') = 'number'
+                 then coalesce(item ->> 'seconds', '0') end;
+    wrong := leasework.callback_wrong(leasework.callback_of(item -> 'on_breach'));
+    return case
+        when item - '{on_breach,seconds,since,at,until,name}'::text[] <> '{}' then 'has options that are not known'
+        when wrong is not null then wrong
+        when since not in ('scheduled', 'enqueued', 'started', 'tick', 'fixed') then
+            'must count since scheduled, enqueued, started, tick or fixed'
+        when coalesce(item ->> 'until', 'success') not in ('success', 'finished') then
+            'must hold until success or finished'
+        when secs is null or secs::numeric not between 0 and 3162240000 then 'must have seconds from 0 to 100 years'
+        when since <> 'fixed' and secs::numeric <= 0 then 'must have seconds above 0'
+        when (since = 'fixed' or item ->> 'at' is not null)
+             and leasework.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
+            'needs at, a time with a time zone, when it is fixed'
+        when length(item ->> 'name') not between 1 and 200 then 'must have a name of 1 to 200 characters' end;
 end $$;
 
--- Insert the levels of a job's deadline. If they exist, they stay as they are.
-create function leasework.deadline_set(job uuid, task text, schedule text, wanted jsonb, enqueued timestamptz,
-                                       scheduled timestamptz, tick timestamptz) returns integer
+-- Insert a job's deadline. If it exists, it stays as it is.
+create function leasework.deadline_set(job uuid, task text, schedule text, item jsonb, enqueued timestamptz,
+                                       scheduled timestamptz, tick timestamptz) returns boolean
 language plpgsql volatile as $$
 declare
-    item  jsonb;
-    place bigint;
-    ref   text;
-    due   timestamptz;
-    span  interval;
+    ref  text := coalesce(item ->> 'since', 'scheduled');
+    secs double precision := coalesce((item ->> 'seconds')::double precision, 0);
+    span interval := make_interval(secs => secs);
+    due  timestamptz := case ref when 'enqueued' then enqueued + span
+                                 when 'scheduled' then coalesce(tick, scheduled) + span
+                                 when 'tick' then tick + span
+                                 when 'fixed' then (item ->> 'at')::timestamptz end;
 begin
-    for item, place in
-        select e, o from jsonb_array_elements(
-            case when jsonb_typeof(wanted) = 'array' then wanted else jsonb_build_array(wanted) end)
-            with ordinality as t (e, o)
-    loop
-        ref := coalesce(item ->> 'since', 'scheduled');
-        span := make_interval(secs => coalesce((item ->> 'seconds')::double precision, 0));
-        if ref = 'tick' and tick is null then
-            raise exception 'leasework.enqueue: a deadline since tick needs the job of a schedule'
-                using errcode = 'LH002', hint = 'Count since scheduled.';
-        end if;
-        due := case ref when 'enqueued' then enqueued + span
-                        when 'scheduled' then coalesce(tick, scheduled) + span
-                        when 'tick' then tick + span
-                        when 'fixed' then (item ->> 'at')::timestamptz end;
-        if ref = 'fixed' and due <= enqueued and tick is null then
-            raise exception 'leasework.enqueue: a deadline lies in the past: %', item ->> 'at'
-                using errcode = 'LH002', hint = 'No job of this call was enqueued.';
-        end if;
-        if due > '9999-12-31 00:00Z' then
-            raise exception 'leasework.enqueue: a deadline lies after the year 9999: %', due
-                using errcode = 'LH002', hint = 'No job of this call was enqueued.';
-        end if;
-        insert into leasework.deadline (id, level, of_job, name, schedule, tick_at, state, since, seconds, runs, factor,
-                                        until, on_cancel, due_at, callback, made_at)
-        values (job, place, true, coalesce(item ->> 'name', task), schedule, tick,
-                case when due is null then 'waiting' else 'armed' end, ref,
-                coalesce((item ->> 'seconds')::double precision, 0), (item ->> 'runs')::smallint,
-                (item ->> 'factor')::real, coalesce(item ->> 'until', 'success'),
-                coalesce(item ->> 'on_cancel', 'cancel'), due,
-                leasework.callback_of(item -> 'on_breach'),
-                enqueued)
-        on conflict on constraint deadline_pkey do nothing;
-    end loop;
-    return place;
+    if ref = 'tick' and tick is null then
+        raise exception 'leasework.enqueue: a deadline since tick needs the job of a schedule'
+            using errcode = 'LH002', hint = 'Count since scheduled.';
+    end if;
+    if ref = 'fixed' and due <= enqueued and tick is null then
+        raise exception 'leasework.enqueue: a deadline lies in the past: %', item ->> 'at'
+            using errcode = 'LH002', hint = 'No job of this call was enqueued.';
+    end if;
+    if due > '9999-12-31 00:00Z' then
+        raise exception 'leasework.enqueue: a deadline lies after the year 9999: %', due
+            using errcode = 'LH002', hint = 'No job of this call was enqueued.';
+    end if;
+    insert into leasework.deadline (id, of_job, name, schedule, tick_at, state, since, seconds, until, due_at, callback,
+                                    made_at)
+    values (job, true, coalesce(item ->> 'name', task), schedule, tick,
+            case when due is null then 'waiting' else 'armed' end, ref, secs, coalesce(item ->> 'until', 'success'),
+            due, leasework.callback_of(item -> 'on_breach'), enqueued)
+    on conflict on constraint deadline_pkey do nothing;
+    return found;
 end $$;
 
--- The job got another time by on_conflict 'replace': deadlines that count from it move along.
+-- The job got another time by on_conflict 'replace': a deadline that counts from it moves along.
 create function leasework.deadline_moved(job uuid, scheduled timestamptz) returns void
 language sql volatile
 begin atomic
@@ -784,27 +727,26 @@ language plpgsql volatile as $$
 begin
     insert into leasework.event (at, kind, level, fields)
     select d.closed_at, 'deadline_late', 'warning', jsonb_build_object(
-        'deadline', d.id, 'level', d.level, 'name', d.name, 'job', case when d.of_job then d.id end,
+        'deadline', d.id, 'name', d.name, 'job', case when d.of_job then d.id end,
         'due', to_char(d.due_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
         'late', round(extract(epoch from d.closed_at - d.due_at), 3)::float8)
     from leasework.deadline d
     where d.id = of_id and d.state = 'met' and d.closed_at = moment and d.due_at < moment;
 end $$;
 
--- A job with deadlines is over: decide them, in the statement that moved it. The row that the same statement wrote to
+-- A job with a deadline is over: decide it, in the statement that moved it. The row that the same statement wrote to
 -- job_done says how it ended. A running job without history leaves none.
 create function leasework.deadline_judge() returns trigger
 language plpgsql as $$
 declare
     ended  text;
     moment timestamptz;
-    began  timestamptz;
 begin
     -- a row of this transaction has its time or the caller's: look there first
-    select d.state, d.finished_at, d.started_at into ended, moment, began
+    select d.state, d.finished_at into ended, moment
     from leasework.job_done d where d.id = old.id and d.finished_at >= now();
     if ended is null then
-        select d.state, d.finished_at, d.started_at into ended, moment, began
+        select d.state, d.finished_at into ended, moment
         from leasework.job_done d where d.id = old.id order by d.finished_at desc limit 1;
     end if;
     if ended is null then
@@ -818,18 +760,11 @@ begin
     update leasework.deadline d
     set state = case when d.state = 'waiting' or ended = 'cancelled' then 'cancelled' else 'met' end,
         closed_at = moment, job_state = ended
-    where d.id = old.id and (d.state = 'waiting' or d.state = 'armed' and case ended
-        when 'completed' then true
-        when 'cancelled' then d.on_cancel = 'cancel'
-        else d.until = 'finished' end);
+    where d.id = old.id and (d.state = 'waiting' or d.state = 'armed'
+        and (ended in ('completed', 'cancelled') or d.until = 'finished'));
     if found then
         perform leasework.deadline_tell_late(old.id, moment);
     end if;
-    insert into leasework.run_time (task_name, ended_at, job_id, seconds)
-    select old.task_name, moment, old.id, extract(epoch from moment - coalesce(began, old.claimed_at))
-    where ended = 'completed'
-      and exists (select 1 from leasework.deadline d where d.id = old.id and d.since = 'average')
-    on conflict do nothing;
     return null;
 end $$;
 
@@ -845,68 +780,48 @@ language plpgsql volatile as $$
 declare
     moment timestamptz := coalesce(clock, clock_timestamp());
     wrong  text := leasework.deadline_wrong(wanted);
+    fixed  timestamptz;
+    due    timestamptz;
     found_id uuid;
-    item   jsonb;
-    place  bigint;
-    armed  boolean;
 begin
     if wrong is not null then
         raise exception 'leasework.deadline_arm: deadline %, got %', wrong, left(wanted::text, 100)
             using errcode = 'LH002';
     end if;
-    if jsonb_typeof(wanted) = 'object' then
-        wanted := jsonb_build_array(wanted);
-    end if;
     if length(called) not between 1 and 200 then
         raise exception 'leasework.deadline_arm: name must be text of 1 to 200 characters' using errcode = 'LH002';
     end if;
+    fixed := (wanted ->> 'at')::timestamptz;
+    due := coalesce(fixed, moment + make_interval(secs => (wanted ->> 'seconds')::double precision));
     for look in 1..3 loop
         select f.id into found_id from (
             select d.id, d.made_at from leasework.deadline d
             where d.name = called and not d.of_job and d.state = 'armed'
             union all
             select d.id, d.made_at from leasework.deadline d
-            where d.name = called and not d.of_job and d.level = 1
-              and d.due_at = (wanted -> 0 ->> 'at')::timestamptz) f
+            where d.name = called and not d.of_job and d.due_at = fixed) f
         order by f.made_at desc limit 1;
         if found_id is not null then
             return query select found_id, false;
             return;
         end if;
-        for item, place in select t.e, t.o from jsonb_array_elements(wanted) with ordinality as t (e, o) order by t.o
-        loop
-            insert into leasework.deadline (id, level, of_job, name, state, since, seconds, until, on_cancel, due_at,
-                                            callback, made_at)
-            values (new_id, place, false, called, 'armed', case when item ? 'at' then 'fixed' else 'enqueued' end,
-                    coalesce((item ->> 'seconds')::double precision, 0), 'success', 'cancel',
-                    leasework.deadline_ahead(coalesce((item ->> 'at')::timestamptz,
-                        moment + make_interval(secs => (item ->> 'seconds')::double precision)), moment),
-                    leasework.callback_of(item -> 'on_breach'), moment)
-            on conflict do nothing;
-            armed := found;
-            -- the first level decides, so that two calls that arm the name at once do not mix their levels
-            exit when not armed;
-        end loop;
-        if armed then
+        if due <= moment then
+            raise exception 'leasework.deadline_arm: the deadline lies in the past: %', due using errcode = 'LH002';
+        end if;
+        insert into leasework.deadline (id, of_job, name, state, since, seconds, until, due_at, callback, made_at)
+        values (new_id, false, called, 'armed', case when fixed is null then 'enqueued' else 'fixed' end,
+                coalesce((wanted ->> 'seconds')::double precision, 0), 'success', due,
+                leasework.callback_of(wanted -> 'on_breach'), moment)
+        on conflict do nothing;
+        if found then
             return query select new_id, true;
             return;
         end if;
-        -- another call armed it, and its first level was breached before ours was inserted
-        exit when place > 1;
     end loop;
     raise exception 'leasework.deadline_arm: % is armed and ended again and again', called using errcode = '40001';
 end $$;
 
-create function leasework.deadline_ahead(due timestamptz, moment timestamptz) returns timestamptz
-language plpgsql immutable as $$
-begin
-    if due <= moment then
-        raise exception 'leasework.deadline_arm: the deadline lies in the past: %', due using errcode = 'LH002';
-    end if;
-    return due;
-end $$;
-
--- End a deadline without a job as 'met' or 'cancelled'. Return the last level's state; null: not found.
+-- End a deadline without a job as 'met' or 'cancelled'. Return its state; null: not found.
 create function leasework.deadline_end(of_id uuid, verdict text, clock timestamptz default null) returns text
 language plpgsql volatile as $$
 begin
@@ -916,8 +831,7 @@ begin
     if found then
         perform leasework.deadline_tell_late(of_id, clock);
     end if;
-    return (select d.state from leasework.deadline d
-            where d.id = of_id and not d.of_job order by d.due_at desc, d.level desc limit 1);
+    return (select d.state from leasework.deadline d where d.id = of_id and not d.of_job);
 end $$;
 
 -- ---- Events ---------------------------------------------------------------------------------
@@ -1137,7 +1051,7 @@ end $$;
 --   task (required), payload {}, id, queue 'default', priority 0, run_at | run_in seconds,
 --   max_attempts 5, timeout seconds, requeue_after seconds, unique, unique_for seconds,
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
---   deadline: one level or an array of them, see leasework.deadline_wrong; tags: an array of texts,
+--   deadline: an object, see leasework.deadline_wrong; tags: an array of texts,
 --   on_failure: a task's name, or an object as on_breach there, version 1 of the arguments
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 
@@ -1800,11 +1714,10 @@ create view leasework.ticks as
     from leasework.tick t;
 
 create view leasework.deadlines as
-    select d.id, d.level, d.name, d.state, d.due_at, d.closed_at,
+    select d.id, d.name, d.state, d.due_at, d.closed_at,
            case when d.state = 'breached' or d.state = 'met' then d.closed_at - d.due_at end as late,
            case when d.of_job then d.id end as job_id, d.schedule, d.tick_at, d.since, d.seconds, d.until,
-           d.on_cancel, d.job_state, d.callback ->> 'task' as on_breach, d.callback_job,
-           d.id || ':' || d.level as key, d.made_at
+           d.job_state, d.callback ->> 'task' as on_breach, d.callback_job, d.made_at
     from leasework.deadline d;
 
 create view leasework.events as

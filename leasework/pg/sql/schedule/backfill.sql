@@ -39,11 +39,10 @@ with stretch as materialized (
     {{job/_insert}}
     returning queue
 ), promised as (
-    select count(leasework.deadline_set(w.id, w.task, w.schedule, (
-               select jsonb_agg(case when coalesce(d ->> 'since', 'scheduled') in ('scheduled', 'tick')
-                                     then d || '{"since": "enqueued"}' else d end)
-               from jsonb_array_elements(w.options -> 'deadline') d),
-           coalesce(%(now)s::timestamptz, now()), w.run_at, w.tick_at))
+    select count(leasework.deadline_set(w.id, w.task, w.schedule,
+               w.options -> 'deadline' || case when w.options -> 'deadline' ->> 'since' = 'started' then '{}'
+                                               else '{"since": "enqueued"}' end::jsonb,
+               coalesce(%(now)s::timestamptz, now()), w.run_at, w.tick_at))
     from wanted w where w.options ? 'deadline'
 ), woken as (
     select leasework.wake(array_agg(distinct queue)) from made

@@ -2,4 +2,4 @@
 -- locks: inserts only; waits for another insert of the same name
 -- index: deadline_name, deadline_moment, deadline_pkey
 select id, created
-from leasework.deadline_arm(cast(%(id)s as uuid), (cast(cast(%(name)s as text) as jsonb) #>> '{}'), cast(cast(%(levels)s as text) as jsonb))
+from leasework.deadline_arm(cast(%(id)s as uuid), (cast(cast(%(name)s as text) as jsonb) #>> '{}'), cast(cast(%(promise)s as text) as jsonb))
