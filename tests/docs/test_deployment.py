@@ -121,6 +121,11 @@ def test_a_stop_gets_more_time_than_the_grace():
     assert unit()["Service"]["KillMode"] == "mixed"
 
 
+def test_no_single_worker_is_process_1():
+    assert pod("worker.yaml")["shareProcessNamespace"]
+    assert "--processes" in loaded("compose.yaml")["services"]["worker"]["command"]
+
+
 def test_names_and_labels_of_the_manifests_agree():
     for name in ("worker.yaml", "web.yaml"):
         spec = loaded(name)["spec"]

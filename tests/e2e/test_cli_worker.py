@@ -223,54 +223,6 @@ def test_a_second_signal_ends_a_worker_whose_output_nobody_reads_any_more(shop):
     assert worker.wait(60) == 0, "it has seen its child end"
 
 
-INIT = """
-import sys
-from leasework.cli.work.init import continue_in_child
-continue_in_child()  # as in a container, where the worker is process 1
-sys.argv[1:] = ["worker", "shop:app"]
-from leasework.cli import main
-main()
-"""
-
-
-def test_the_first_process_of_a_container_passes_signals_on_and_ends_as_its_worker_does(shop):
-    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn})
-    first.wait_for("node_started")
-    first.kill(signal.SIGTERM)
-    assert first.wait(60) == 0
-    assert "node_stopped" in shop.kinds()
-    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn})
-    first.wait_for("node_started")
-    [(worker,)] = shop.sql("select pid from leasework.nodes")
-    assert worker != first.pid
-    os.kill(worker, signal.SIGKILL)
-    assert first.wait(60) == 128 + signal.SIGKILL
-
-
-@pytest.mark.parametrize(
-    "order", [(signal.SIGTERM, signal.SIGINT), (signal.SIGINT, signal.SIGTERM)]
-)
-def test_a_second_signal_of_another_kind_ends_a_container_at_once(shop, order):
-    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn, "LEASEWORK_GRACE": "600"})
-    first.wait_for("node_started")
-    shop.enqueue("swallows")
-    first.wait_for("^stuck")
-    first.kill(order[0])
-    first.wait_for("worker_stopping")
-    first.kill(order[1])
-    assert first.wait(60) == 128 + order[1]
-
-
-def test_a_container_whose_processes_all_get_sigterm_stops_cleanly(shop):
-    first = shop.procs.start(code=INIT, env={"LEASEWORK_DSN": shop.dsn})
-    first.wait_for("node_started")
-    [(worker,)] = shop.sql("select pid from leasework.nodes")
-    for process in (worker, first.pid):
-        os.kill(process, signal.SIGTERM)
-    assert first.wait(60) == 0
-    assert "node_stopped" in shop.kinds()
-
-
 @pytest.mark.parametrize(
     "task", ["stuck", "swallows", "in_the_loops_pool", "in_c_in_the_loops_pool"]
 )

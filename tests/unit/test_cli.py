@@ -144,6 +144,12 @@ def test_wrong_usage_exits_2_and_says_what_is_right(arguments, words):
     assert done.exit_code == 2 and words in done.stderr and done.stdout == ""
 
 
+def test_a_worker_that_is_process_1_asks_for_an_init(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    assert "under an init" in run("worker", "nowhere_at_all:app").stderr
+    assert "under an init" not in run("worker", "nowhere_at_all:app", "--drain").stderr
+
+
 @pytest.mark.parametrize("verb", ["jobs", "schedules", "leaders", "nodes", "events"])
 def test_without_a_database_each_verb_says_how_to_name_one(verb):
     done = run(verb)

@@ -86,11 +86,8 @@ def worker(
     """
     if no_execute and queues:
         raise click.UsageError("--no-execute runs no jobs: leave --queue out")
-    from leasework.cli.work.init import leave_process_one
     from leasework.env import GIVEN_DSN
 
-    if not drain:
-        leave_process_one()
     handed_on = os.environ.pop(GIVEN_DSN, None)  # from a supervisor; our children must not see it
     options = {
         **({"dsn": handed_on} if handed_on else {}),
@@ -104,6 +101,11 @@ def worker(
     if processes == 1:
         from leasework.cli.work.worker import run_worker
 
+        if os.getpid() == 1:
+            note = "leasework: this worker is process 1 of its container, so its watchdog cannot "
+            click.echo(
+                note + "end it if it hangs: run it under an init (docker run --init)", err=True
+            )
         sys.exit(run_worker(target, options, queues, execute=not no_execute))
     from leasework.cli.work.supervisor import run_supervisor
 

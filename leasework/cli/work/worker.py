@@ -18,7 +18,6 @@ import click
 from leasework import errors, own_tasks
 from leasework.app import App
 from leasework.app.load import load_app
-from leasework.cli.work import init
 from leasework.cli.work.logs import set_up_logging
 from leasework.env import ASSIGNED_NODE, assigned_node_id
 from leasework.node import Node
@@ -87,8 +86,6 @@ class _Stop:
 
     def _act(self, number: int, before: list[int]) -> None:
         insists = bool(before) and number != _HANGUP  # an init system sends it after SIGTERM
-        if init.in_child and number == signal.SIGTERM and number in before:
-            insists = False  # all processes of a container got it, and process 1 passed its own on
         if number != _HANGUP:
             before.append(number)
         if insists and not self._supervised:
