@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from leasework import App
-from leasework.integrations.wsgi import MOST_BODY_BYTES, as_wsgi
+from leasework.integrations.wsgi import as_wsgi
 from leasework.web import dashboard
 
 ADA = {"accept": "text/html", "x-admin": "Ada"}
@@ -141,8 +141,8 @@ def test_no_body_is_read_further_than_its_limit(app: App) -> None:
     }
     setup_testing_defaults(environ)
     site = as_wsgi(dashboard(app, unprotected=True), app)
-    site(environ, lambda status, headers: statuses.append(status))
-    assert (sizes, statuses[0][:3]) == ([MOST_BODY_BYTES], "413")
+    list(site(environ, lambda status, *_: statuses.append(status)))
+    assert sum(sizes) < 1024 * 1024 and statuses[0][:3] == "413"
 
 
 def test_an_open_page_asks_for_changes(ops: httpx.Client) -> None:

@@ -48,7 +48,7 @@ def page(request: HttpRequest, path: str) -> HttpResponse:
     }
     response = HttpResponse()
 
-    def start_response(status: str, headers: list[tuple[str, str]]) -> None:
+    def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
         response.status_code = int(status.partition(" ")[0])
         del response.headers["Content-Type"]  # a redirect has none
         for name, value in headers:
