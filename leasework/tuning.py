@@ -195,13 +195,7 @@ class Tuning:
     overdue_jobs: int = 20
     """The most overdue jobs that a node reports."""
     bulk_block_jobs: int = 500
-    """Jobs of a bulk enqueue that are read and sent at once."""
-    generator_jobs: int = 20
-    """Jobs that are taken from a generator between two looks at the clock."""
-    generator_seconds: float = 0.5
-    generator_job_seconds: float = 20e-6
-    """A transaction waits for a generator for the first time, plus the second for each job: several
-    times what making jobs takes."""
+    """Jobs of a bulk enqueue that are read at once."""
     early_cancels: int = 1000
     """Cancels kept for claims that are not here. The oldest are dropped first."""
     read_rows: int = 10_000

@@ -134,9 +134,9 @@ class Home:
 
             jobs = await app.enqueue_many(send.job(user_id=n) for n in user_ids)
 
-        leasework reads a generator while the database inserts earlier jobs. If the generator
-        raises, that error is raised here and no job is enqueued. ``on`` and errors: see
-        :meth:`enqueue`. Also raises BadJob if there are too many jobs.
+        A generator is read to its end first. If it raises, that error is raised here and no job is
+        enqueued. ``on`` and errors: see :meth:`enqueue`. Also raises BadJob if there are too many
+        jobs.
         """
         return await (await self.client()).enqueue_many(requests, on)
 

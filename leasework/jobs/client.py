@@ -13,7 +13,7 @@ from uuid import UUID
 from leasework import errors
 from leasework.config import Settings, check_text
 from leasework.env import Env, id_of
-from leasework.jobs.bulk import CannotCopy, Numbered, Pair, check_job
+from leasework.jobs.bulk import Numbered, Pair, check_job
 from leasework.jobs.tracing import enqueueing
 from leasework.model.codec import Codec, opened
 from leasework.model.filter import JobFilter
@@ -123,18 +123,18 @@ class Client:
         """Enqueue all of them or none. The ids are made here, so that a try with an unknown result
         can be repeated without duplicates. That is not possible for jobs with ``history`` off."""
         limits, env = self._settings.limits, self._env
-        jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows, env.boot_now)
-        if not jobs.most:
+        jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows)
+        if not jobs:
             return []
         with enqueueing(jobs) as trace:
             if trace:
                 jobs.traced(trace)
             answers = await self._on_or_own(jobs, on)
-        reads = [options.read_result for options in jobs.options()]
+        reads = [options.read_result for options in jobs.options]
         if answers is None:
-            return list(map(Job, jobs.numbers(), repeat(True), repeat(self._of_loop), reads))
+            return list(map(Job, jobs.numbers, repeat(True), repeat(self._of_loop), reads))
         numbers = [job.int for job, _ in answers]
-        created = map(eq, numbers, jobs.numbers())
+        created = map(eq, numbers, jobs.numbers)
         return list(map(Job, numbers, created, repeat(self._of_loop), reads))
 
     async def _on_or_own(self, jobs: list[Pair] | Numbered, on: Any) -> Answers | None:
@@ -159,8 +159,7 @@ class Client:
                     raise
                 retried = retried or sent
                 unknown = sent and not isinstance(error, errors.Conflict)
-                theirs = bulk is not None and error is bulk.failed  # the generator's
-                if attempt == Tuning.enqueue_tries - 1 or theirs:
+                if attempt == Tuning.enqueue_tries - 1:
                     if retried and not sent:  # but an earlier try was sent, and may have succeeded
                         raise errors.Unavailable(error.what, do=error.do, sent=True) from error
                     raise
@@ -173,19 +172,13 @@ class Client:
 
     async def _copied(self, jobs: Numbered) -> bool:
         """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
-        while jobs.can_be_copied(Tuning.copy_rows):
-            try:
-                await self._store.copy(jobs.copied(), jobs.most, jobs.most_bytes)
-                return True
-            except CannotCopy:
-                pass  # try again with all of them, if all are plain
-            except errors.PermissionDenied:  # a role that may only enqueue
-                return False
-            except asyncio.CancelledError:
-                jobs.stop()
-                raise
-            jobs.all()
-        return False
+        if not jobs.can_be_copied(Tuning.copy_rows):
+            return False
+        try:
+            await self._store.copy(jobs.copied(), len(jobs), jobs.bytes)
+        except errors.PermissionDenied:  # a role that may only enqueue
+            return False
+        return True
 
     async def get(self, job: UUID | str) -> JobRecord:
         record = await self._store.get(job_id_of(job))
