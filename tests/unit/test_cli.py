@@ -197,7 +197,7 @@ def test_no_piece_of_a_password_is_printed_for_a_dsn_that_cannot_be_read(dsn):
 def test_schema_sql_needs_no_database_and_takes_another_name():
     text = run("schema", "sql", "--schema", "other").output
     assert text.startswith("begin;") and text.rstrip().endswith("commit;")
-    assert "create table \"other\".job (" in text and "leasework.job" not in text
+    assert 'create table "other".job (' in text and "leasework.job" not in text
 
 
 def test_an_option_of_a_group_holds_for_its_subcommand():
