@@ -208,7 +208,7 @@ def test_a_gunicorn_worker_ends_with_the_job_that_others_get(
     assert worker.wait(60) == 0 and "goes on" not in worker.output, worker.output
     with psycopg.connect(dsn) as connection:
         [state] = connection.execute("select state from leasework.jobs").fetchall()
-    assert state == ("available",)
+    assert state == ("scheduled",), "interrupted, and next as soon as somebody leads"
 
 
 BOOT = """
