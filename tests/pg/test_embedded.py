@@ -5,6 +5,7 @@ What a test kills names the folder of that test; a folder is in memory where the
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -22,6 +23,7 @@ import pytest
 from leasework import App
 from leasework.embedded import EmbeddedServer
 from leasework.errors import EmbeddedError
+from leasework.pg.schema import migrate
 from tests.support.postgres import quick_place
 from tests.support.procs import ROOT, Process, Processes
 from tests.support.wait import until
@@ -284,8 +286,12 @@ def test_it_is_unicode_behind_a_private_socket_whatever_the_environment_says(hom
     assert stat.S_IMODE(socket.stat().st_mode) == 0o700
 
 
-def test_an_app_is_given_on_as_it_was_configured(home: Path):
+def test_an_app_says_what_it_applied_and_is_given_on_as_it_was_configured(home: Path):
     app = App("embedded")
+    assert asyncio.run(app.apply_schema()) == [
+        f"{m.number:04}_{m.name}" for m in migrate.MIGRATIONS
+    ]
+    assert asyncio.run(app.apply_schema()) == []
     assert app.sync.dsn().startswith("postgresql://") and app.given.dsn == "embedded"
     app.sync.close()
     app.configure(dsn="postgresql:///another")
