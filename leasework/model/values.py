@@ -117,14 +117,12 @@ class Values:
     def write_completion(self, result: Any) -> Any:
         """Convert what ``ctx.complete`` got, which no type checker compares with the annotation.
         Raises BadPayload, also for None if the handler returns a value."""
-        error: Exception | None
         try:
             if self._returned is not Any:
                 return _checked(result, self._returned)
-            error = self._completion.wrong(result)
-        except Exception as raised:
-            error = raised
-        if error:
+            if error := self._completion.wrong(result):
+                raise error
+        except Exception as error:
             raise _unfit("the result= of ctx.complete", error, result) from None
         return result
 

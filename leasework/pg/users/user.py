@@ -176,7 +176,7 @@ class UserConnections:
         run, connection = _runner(connection)
         if not _in_loop():
             self.need_sync(connection)
-        elif run not in _AWAITED and not may_block.get():
+        elif recognise(connection)[0] not in ASYNC and not may_block.get():
             raise WrongConnection(
                 "a connection of a sync driver would block the event loop",
                 got=described(connection),
@@ -398,7 +398,6 @@ async def _run_django(connection: Any, sql: str, params: dict[str, Any]) -> Rows
     return rows
 
 
-_AWAITED = (_run_psycopg_async, _run_asyncpg, _run_sqlalchemy_async)
 _RUNNERS: dict[str, Run] = {
     "psycopg": _run_psycopg,
     "psycopg async": _run_psycopg_async,
