@@ -12,6 +12,7 @@ from leasework import App
 from leasework.errors import ConfigError, Conflict
 from leasework.pg.schema.scratch import EMPTIED
 from leasework.testing import clear, drain
+from leasework.testing.databases import connected_to
 
 
 async def test_a_cleared_database_is_as_new_except_for_its_tokens(migrated: str, sql: Any) -> None:
