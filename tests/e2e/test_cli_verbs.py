@@ -146,6 +146,10 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "jobs": [("", WELL), ("--state discarded --json", WELL)],
     "jobs cancel": [("{scheduled} --reason enough", WELL), ("{completed}", 1)],
     "jobs discard": [("--where task:flaky --yes", WELL)],
+    "jobs reprioritize": [
+        ("--where task:none --priority -5", WELL),
+        ("{completed} --priority 1", 1),
+    ],
     "jobs retry": [
         ("{cancelled}", WELL),
         ("{discarded}", WELL),

@@ -13,7 +13,7 @@ import pytest
 
 from leasework import App, Context, Retention
 from leasework.errors import BadJob, BadSchedule, UnknownTask
-from leasework.testing import drain
+from leasework.testing import drain, next_runs
 from leasework.tuning import Tuning
 from tests.support.wait import BUSY_SECONDS, until_async
 
@@ -393,3 +393,23 @@ async def test_a_backfill_leaves_undecided_moments_to_the_leader_whose_ledger_is
         where state = 'missed'""")
     assert begin == first and end >= minute - timedelta(minutes=1)
     assert len(await shop.schedules.backfill("r", first, first + hour)) == 60
+
+
+async def test_in_a_test_those_that_are_named_fire_and_no_others(shop: App, ran: Ran) -> None:
+    for customer in (41, 42):
+        options = {"cron": "0 7 * * *", "arguments": {"customer": customer}}
+        await shop.schedules.put(f"report-{customer}", "report", **options)
+    stored = await shop.schedules.get("report-42")
+    first, second = next_runs(shop, stored, count=2)
+    assert first == stored.next_at and second - first == timedelta(days=1)
+    assert await drain(shop, until=first - timedelta(seconds=1), schedules=["report-42"]) == []
+    await drain(shop, until=second, schedules=["report-42"])
+    assert ran == [(42, first), (42, second)], "neither the other one nor that of the code"
+
+    ran.clear()
+    later = second + timedelta(hours=2)
+    records = await drain(shop, until=later, schedules=["hourly", "report-41"])
+    assert [record.task_name for record in records].count("other") > 24
+    assert ran[-1] == (41, second) and {customer for customer, _ in ran} == {41}
+    with pytest.raises(BadSchedule, match="no schedule is named 'report-43'"):
+        await drain(shop, until=later, schedules=["report-43"])

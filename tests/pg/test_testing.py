@@ -239,37 +239,6 @@ async def test_time_moves_on_to_a_moment_ahead(app: App, until: Any) -> None:
 
 
 # -- without an event loop -------------------------------------------------------------------------
-async def test_schedules_that_were_put_fire_when_they_are_named(app: App) -> None:
-    ran: list[tuple[str | None, int]] = []
-
-    @app.task
-    async def report(ctx: Context, customer: int = 0) -> None:
-        ran.append((ctx.schedule, customer))
-
-    @app.every(seconds=3600, name="hourly")
-    @app.task
-    async def hourly(ctx: Context) -> None:
-        ran.append((ctx.schedule, 0))
-
-    for customer in (41, 42):
-        await app.schedules.put(
-            f"report-{customer}", report, cron="0 7 * * *", arguments={"customer": customer}
-        )
-    stored = await app.schedules.get("report-42")
-    first, second = next_runs(app, stored, count=2)
-    assert first == stored.next_at and second - first == timedelta(days=1)
-    assert await drain(app, until=first - timedelta(seconds=1), schedules=["report-42"]) == []
-    await drain(app, until=second, schedules=["report-42"])
-    assert ran == [("report-42", 42)] * 2, "neither the other one nor that of the code"
-
-    ran.clear()
-    await drain(app, until=second + timedelta(hours=2), schedules=["hourly", "report-41"])
-    assert ran.count(("hourly", 0)) > 24 and ("report-42", 42) not in ran
-    assert ("report-41", 41) in ran
-    with pytest.raises(BadSchedule, match="no schedule is named 'report-43'"):
-        await drain(app, until=second, schedules=["report-43"])
-
-
 def test_without_an_event_loop_drain_and_assert_enqueued_are_plain_functions(
     postgres: Any, migrated: str
 ) -> None:
