@@ -230,6 +230,20 @@ def test_a_killed_server_is_started_again_at_the_same_address(home):
     assert stopped(home / "data")
 
 
+def test_a_killed_server_is_started_again_when_its_last_query_has_ended(home):
+    """A process that computes does not see that the server is gone, and works on its data."""
+    busy = b"do $$ begin for i in 1..40000000 loop null; end loop; end $$"
+    with EmbeddedServer.start(home / "data") as server:
+        connection = psycopg.connect(server.dsn)
+        connection.pgconn.send_query(busy)
+        activity = "select count(*) from pg_stat_activity where state = 'active'"
+        until(lambda: ask(server.dsn, activity) == "2", 10, "the query to run")
+        os.kill(postmaster(home / "data"), signal.SIGKILL)
+        with EmbeddedServer.start(home / "data") as again:
+            assert ask(again.dsn, "select 1") == "1"
+        connection.close()
+
+
 def test_the_last_user_stops_a_server_that_another_process_started_again(home, use):
     with EmbeddedServer.start(home / "data"):
         os.kill(postmaster(home / "data"), signal.SIGKILL)
