@@ -201,7 +201,7 @@ def test_schema_sql_needs_no_database_and_takes_another_name():
 
 
 def test_an_option_of_a_group_holds_for_its_subcommand():
-    assert "create table other.job (" in run("schema", "--schema", "other", "sql").output
+    assert 'create table "other".job (' in run("schema", "--schema", "other", "sql").output
 
 
 # -- MODULE:APP ------------------------------------------------------------------------------------
