@@ -68,8 +68,6 @@ class EmbeddedServer:
             use = cls(server, f"{dsn}&port=5432")
             use._join()
             server.__enter__()  # counts the uses in this process
-            # close() does the same, and first forgets the users that were killed
-            atexit.unregister(server._cleanup)
             atexit.register(use.close)
         return use
 
@@ -112,6 +110,8 @@ class EmbeddedServer:
                     return
             except (subprocess.SubprocessError, AssertionError) as error:
                 problem = error
+            finally:  # close() does the same, and first forgets the users that were killed
+                atexit.unregister(server._cleanup)
             said = f"{getattr(problem, 'output', '')}\n{_read(server.log)}".strip().splitlines()
             passing = _postmaster_lives(server.pgdata) or "still in use" in "".join(said[-20:])
             if Env().boot_now() > deadline or (problem and not passing):

@@ -329,6 +329,22 @@ def test_a_start_that_fails_shows_the_end_of_the_log(home, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_start_that_failed_leaves_nothing_to_do_at_the_exit(home, procs):
+    (home / "data/pgdata/postgresql.conf").write_text("no_such_setting = 1\n")
+    code = """if True:
+        import shutil, sys
+        from leasework.embedded import EmbeddedServer
+        from leasework.errors import EmbeddedError
+        try:
+            EmbeddedServer.start(sys.argv[1])
+        except EmbeddedError:
+            shutil.rmtree(sys.argv[1])
+    """
+    process = procs.start(str(home / "data"), code=code)
+    assert process.wait(60) == 0
+    assert process.output == "" and not (home / "data").exists()
+
+
 def test_an_unfinished_data_directory_is_told_with_what_to_do(home):
     (home / "other/pgdata/base").mkdir(parents=True)
     with pytest.raises(EmbeddedError, match=r"initdb(.|\n)*not empty(.|\n)*delete the folder"):
