@@ -378,8 +378,7 @@ class Home:
             yield
         finally:
             self._forget_after_fork()
-            if self._stores.get(loop) is stores:
-                del self._stores[loop]
+            if self._stores.get(loop) is stores:  # it stays: a node may open others as it stops
                 stores.abandon()
 
     def _abandon_closed_loops(self) -> None:

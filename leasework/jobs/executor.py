@@ -157,7 +157,7 @@ class Executor:
         for each in late:
             self._alone.remove(each)
             claim = each[1]
-            claim.started_at = now
+            claim.started_at, claim.ended = now, True
             said = "it must run alone, and other jobs of this worker did not end in time"
             self._put(claim, Unable(said, Tuning.alone_seconds, "not_alone"), now)
         if late and not self.exclusive:

@@ -123,6 +123,12 @@ class Running:
     def snapshot(self) -> list[Claim]:
         return list(self._claims.values())
 
+    def lose(self) -> None:
+        """Tell the handlers in threads that their jobs are lost, without their event loop."""
+        for claim in self.snapshot():
+            claim.stop_reason = claim.stop_reason or "lost"
+            claim.cancelled.set()
+
     def started(self) -> int:
         return sum(claim.started_at is not None for claim in self.snapshot())
 

@@ -204,7 +204,8 @@ class GuardsHost(Host):
         me, left = self.recorder.identity, self.not_returned
         if self.loop_gone():
             self.processes.kill_all()
-            left += self.running.pairs()
+            self.running.lose()
+            left += [pair for pair in self.running.pairs() if pair not in left]
         if self._stuck_seconds():
             left += self.executor.take_waiting(*self.executor.lanes.values())
         while me and left and self._env.boot_now() < until:

@@ -225,7 +225,8 @@ class Node:
             # limited, because a thread cannot be ended, and a handler may ignore cancellation
             await self.executor.wait_idle(self._settings.timings.grace + 1.0)
             for claim in self.running.snapshot():
-                if claim.started_at is not None and not claim.completed_elsewhere:
+                over = claim.ended or claim.completed_elsewhere  # it has an outcome
+                if claim.started_at is not None and not over:
                     self.acker.put(claim, Stopped(), self._env.boot_now())
                     self._given_back += 1
         with suppress(TimeoutError):

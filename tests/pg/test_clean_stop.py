@@ -62,6 +62,47 @@ async def test_a_thread_that_outlives_three_stops_is_neither_blamed_nor_quaranti
     assert problem.do.endswith(f"leasework jobs cancel {job.id}")
 
 
+async def test_a_stop_past_the_grace_writes_one_outcome_for_each_job(
+    app: App, migrated: str, sql: Sql
+) -> None:
+    """Even for a job that has completed, but whose row another transaction holds."""
+    one, begun = App(migrated, grace=0.1), asyncio.Event()
+    holder = await psycopg.AsyncConnection.connect(migrated)
+
+    @one.task(name="quick")
+    async def quick(ctx: Context) -> str:
+        await holder.execute("select 1 from leasework.job where id = %s for update", [ctx.job_id])
+        return "done"
+
+    @one.task(name="slow")
+    async def slow() -> None:
+        begun.set()
+        try:
+            await forever()
+        finally:
+            await holder.rollback()  # when the stop has cancelled this handler
+
+    async with one.node():
+        first = await quick.enqueue()
+        waits = partial(_unrecorded, sql)
+        await until_async(waits, 60, "the outcome to wait for the row")
+        second = await slow.enqueue()
+        await asyncio.wait_for(begun.wait(), 60)
+    await holder.close()
+    record = await app.get(first.id)
+    assert (record.state, record.result) == (State.COMPLETED, "done")
+    assert (await app.get(second.id)).state == State.SCHEDULED
+    reports = await app.reports()
+    assert not await reports.events("ack_refused", None, 10)
+    [event] = await reports.events("node_stopped", None, 1)
+    assert event.fields["given_back"] == 0 and event.fields["cancelled"] == 1
+    await one.close()
+
+
+async def _unrecorded(sql: Sql) -> bool:
+    return ("1",) in await sql("select info ->> 'unrecorded' from leasework.node")
+
+
 async def _set(event: threading.Event) -> bool:
     return event.is_set()
 

@@ -53,6 +53,7 @@ def outcomes(node: UUID, jobs: list[tuple[UUID, int]]) -> dict[str, Any]:
         "states": ["completed"] * count,
         "run_in": [0.0] * count,
         "errors": [None] * count,
+        "tracebacks": [None] * count,
         "counts": [True] * count,
         "held": [None] * count,
         "now": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -109,3 +110,25 @@ async def test_a_name_whose_first_address_is_silent_is_reached_at_its_second(
     # the guard gives a call two seconds, which is as long as libpq gives one address
     session = await Session.open(Settings(dsn=dsn), "guard", 2.0)
     await session.close()
+
+
+async def test_a_connection_that_came_too_late_leaves_no_socket_open() -> None:
+    """Also if no garbage is collected, so that a busy server does not keep the sessions."""
+    gone = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(4096):
+            pass
+        writer.close()
+        gone.set()
+
+    gc.disable()
+    try:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            dsn = f"host=127.0.0.1 port={port} dbname=x sslmode=disable gssencmode=disable"
+            with pytest.raises(Unavailable):
+                await Session.open(Settings(dsn=dsn), "work", 0.5)
+            await asyncio.wait_for(gone.wait(), 60)
+    finally:
+        gc.enable()

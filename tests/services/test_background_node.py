@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasework import App, Context
+from leasework import App, Context, SyncContext
 from leasework.errors import ConfigError, JobCancelled, LeaseworkError
 from leasework.integrations.background import BackgroundNode
 from leasework.integrations.gunicorn import node
@@ -49,23 +50,32 @@ def test_it_runs_jobs_while_the_block_runs_and_leaves_in_good_order(app: App, ds
     app.sync.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("end", ["closed", "stopped"])
 def test_a_loop_that_ends_without_a_stop_releases_its_node_and_its_jobs(dsn: str, end: str) -> None:
-    app, runs = App(dsn, recover_within=9), []
+    app, runs, told = App(dsn, recover_within=9), [], threading.Event()
     loop = asyncio.new_event_loop()
+
+    @app.task(name="in_thread")
+    def in_thread(ctx: SyncContext) -> None:
+        runs.append("thread")
+        until(lambda: ctx.cancelled, 90)
+        told.set()
 
     @app.task(name="hang")
     async def hang() -> None:
         runs.append(len(runs))
-        if len(runs) == 1:
+        if len(runs) == 1 or end == "closed":
             await forever()
 
     async def begin() -> tuple[Any, Any]:
         await app.apply_schema()
         node = app.node()
         await node.__aenter__()
+        if end == "closed":
+            await in_thread.enqueue()
         job = await hang.enqueue()
-        await until_async(lambda: runs, 30, "the job runs")
+        await until_async(lambda: len(runs) == 1 + (end == "closed"), 30, "the jobs run")
         return node, job
 
     node, job = loop.run_until_complete(begin())
@@ -73,11 +83,15 @@ def test_a_loop_that_ends_without_a_stop_releases_its_node_and_its_jobs(dsn: str
         loop.close()
     with psycopg.connect(dsn, autocommit=True) as connection:
         state = "select node, attempt, crashes from leasework.job"
-        until(lambda: connection.execute(state).fetchone() == (None, 0, 0), 60, "the job is free")
+        free = {(None, 0, 0)}
+        until(lambda: set(connection.execute(state).fetchall()) == free, 60, "the jobs are free")
         nodes = "select 1 from leasework.node"
         until(lambda: not connection.execute(nodes).fetchall(), 60, "the node has left")
     if end == "closed":
         until(lambda: not any(t.name == "leasework-guard" for t in threading.enumerate()), 20)
+        assert told.wait(60), "the handler in a thread knows that its job is lost"
+        del node, job
+        gc.collect()  # what the loop left is destroyed here, not in another test
         return
     loop.run_until_complete(job.wait(60))  # the loop runs again, and the node with it
     assert runs == [0, 1]

@@ -33,15 +33,18 @@ async def connect(options: Mapping[str, Any], seconds: float) -> Link:
     located = _located({**options, "client_encoding": "UTF8"})
     async with asyncio.timeout_at(give_up_at):
         addresses: list[Any] = await conninfo_attempts_async(located)
-    for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
-        try:
-            async with asyncio.timeout((give_up_at - loop.time()) / left):
-                return await Link.connect(**address, autocommit=True)
-        except (psycopg.Error, OSError) as error:
-            failed.append(error)
-    # a refusal says more than a timeout
-    silent = (TimeoutError, psycopg.errors.ConnectionTimeout)
-    raise next((error for error in failed if not isinstance(error, silent)), failed[-1])
+    try:
+        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            try:
+                async with asyncio.timeout((give_up_at - loop.time()) / left):
+                    return await Link.connect(**address, autocommit=True)
+            except (psycopg.Error, OSError) as error:
+                failed.append(error)
+        # a refusal says more than a timeout
+        silent = (TimeoutError, psycopg.errors.ConnectionTimeout)
+        raise next((error for error in failed if not isinstance(error, silent)), failed[-1])
+    finally:  # their tracebacks hold this frame: the cycle would keep the sockets open
+        failed.clear()
 
 
 def _located(options: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from leasework.pg.connection.session import Params
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
-_READ_BY_PEOPLE = ("errors", "reason", "note", "says", "info", "events")
+_READ_BY_PEOPLE = ("errors", "tracebacks", "reason", "note", "says", "info", "events")
 """Parameters of statements with text for people."""
 
 

@@ -2,7 +2,7 @@
 -- head of a level of a queue, and so are the running jobs, also those whose node does not exist and whose death no
 -- rescuer will follow.
 -- locks: none
--- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad; a scan of node and death_open
+-- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad, death_pkey; a scan of node and death_open
 with recursive lane (queue, level) as (
     (select j.queue, leasework.level(j.priority, j.fresh) from leasework.job j where j.ready order by 1, 2 limit 1)
     union all

@@ -2,7 +2,7 @@
 -- level by hand, or of whose claims nothing is noted, are mostly among the first of their level. Reads at most "scan"
 -- jobs of each level of each queue. "cut": of one of them there are more.
 -- locks: none
--- index: job_ready (each level as far as nodes have claimed, and its beginning); a scan of claimed_to
+-- index: job_ready (in order); a scan of claimed_to
 with recursive lane (queue, level) as (
     (select j.queue, leasework.level(j.priority, j.fresh) from leasework.job j where j.ready order by 1, 2 limit 1)
     union all
@@ -22,7 +22,7 @@ with recursive lane (queue, level) as (
         limit %(scan)s) h  -- also keeps the planner, whose statistics may be old, from reading all ready jobs at once
     union
     select l.queue, l.level, h.id, h.ok
-    from (select * from lane limit 1000) l
+    from (select * from lane where %(queue)s::text is null or queue = %(queue)s limit 1000) l
     cross join lateral (
         select j.id, j.node is not null and {{job/_matches}} as ok
         from leasework.job j
