@@ -1,8 +1,7 @@
-"""Tasks of leasework's own: a handler cannot cancel them, and the copy of a fork does not run them.
+"""Tasks of leasework's own, which a handler cannot cancel, and the end of loops and processes.
 
 Handlers share the event loop with leasework. One that cancels every task of the loop must not end
-the worker or its neighbours. One that forks leaves a copy of the loop in the child, which must
-never touch the parent's connections or run the parent's other handlers.
+the worker or its neighbours.
 """
 
 from __future__ import annotations
@@ -10,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import select
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor, Future
 from concurrent.futures import thread as thread_pools
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
-from pathlib import Path
-from types import coroutine
 from typing import Any, NoReturn, TypeVar
-from weakref import WeakKeyDictionary
 
 from leasework.errors import LeaseworkError
 
@@ -51,8 +46,7 @@ def start(work: Coroutine[Any, Any, T], name: str | None = None) -> OwnTask[T]:
     """As ``asyncio.create_task``, for leasework's own work."""
     context, works_for = copy_context(), HANDLER.get()
     context.run(HANDLER.set, None)
-    loop = asyncio.get_running_loop()
-    task = OwnTask(_only_here(work, _generation), loop=loop, name=name, context=context)
+    task = OwnTask(work, loop=asyncio.get_running_loop(), name=name, context=context)
     task.works_for = works_for
     return task
 
@@ -68,7 +62,6 @@ def run(
     or raises through it from a task or callback of its own, ``on_error`` gets the error, and the
     loop continues unless ``on_error`` raises it. If ``code`` is given and something does not end
     with ``work``, exit at once with the code that it returns for the result."""
-    process = _generation
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         task = loop.run_until_complete(_started(work, name))
@@ -77,7 +70,6 @@ def run(
                 result = loop.run_until_complete(task)
                 break
             except BaseException as error:
-                leave_if_copy(process, error)
                 if loop.is_closed():
                     raise
                 if task.done():
@@ -92,32 +84,6 @@ def run(
 
 async def _started(work: Coroutine[Any, Any, T], name: str) -> OwnTask[T]:
     return start(work, name)
-
-
-async def _only_here(work: Coroutine[Any, Any, T], process: int) -> T:
-    return await _steps(work, process)
-
-
-@coroutine
-def _steps(work: Coroutine[Any, Any, T], process: int) -> Generator[Any, Any, T]:
-    """Await ``work``; the copy of a fork ends before its next step, or where it would wait."""
-    value: T
-    try:
-        leave_if_copy(process)
-        awaited = work.send(None)
-        while True:
-            leave_if_copy(process)
-            try:
-                sent = yield awaited
-            except BaseException as error:
-                leave_if_copy(process)
-                awaited = work.throw(error)
-            else:
-                leave_if_copy(process)
-                awaited = work.send(sent)
-    except StopIteration as done:
-        value = done.value
-        return value
 
 
 # -- the end of the process ------------------------------------------------------------------------
@@ -215,8 +181,6 @@ async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> 
 
 # -- forks -----------------------------------------------------------------------------------------
 _generation = 0
-_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, int] = WeakKeyDictionary()
-"""In which leasework works, and the thread of each."""
 
 
 def generation() -> int:
@@ -224,49 +188,18 @@ def generation() -> int:
     return _generation
 
 
-def works_here() -> None:
-    """leasework works in the running loop: the copy of it in a forked child must not go on."""
-    _loops[asyncio.get_running_loop()] = threading.get_ident()
-
-
-def leave_if_copy(process: int, error: BaseException | None = None) -> None:
-    """End this process if it was forked since ``generation()`` was ``process``."""
-    if process != _generation:
-        _leave(error)
-
-
 def _after_fork_in_child() -> None:
     global _generation
     _generation += 1
-    here = threading.get_ident()
-    for loop, thread in list(_loops.items()):
-        if thread == here:  # else its thread is not in the child
-            with suppress(RuntimeError):  # it is closed
-                loop.call_soon(_leave)
-            _look_away(loop)
-    _loops.clear()
 
 
-def _look_away(loop: asyncio.AbstractEventLoop) -> None:
-    """Make uvloop see no events in this child. It polls once more before it calls ``_leave``. It
-    would read what the parent's sockets have received, and take the wake-up that a thread of the
-    parent has sent: after that no thread could wake the parent's loop."""
-    if not hasattr(loop, "_get_backend_id") or not hasattr(select, "epoll"):
-        return
-    watches = loop._get_backend_id()
-    with suppress(OSError), select.epoll() as nothing:
-        for line in Path(f"/proc/self/fdinfo/{watches}").read_text().splitlines():
-            if line.startswith("tfd:"):  # uvloop aborts if one that it knows is missing
-                nothing.register(int(line.split()[1]), 0)
-        os.dup2(nothing.fileno(), watches)
-
-
-def _leave(error: BaseException | None = None) -> NoReturn:
-    """As the child would have ended by itself, but nothing of the parent is closed or flushed to
-    its connections: those are still the parent's."""
-    code = _code_of(error)
-    _flush()
-    os._exit(code)
+def leave_if_copy(process: int, error: BaseException | None = None) -> None:
+    """End this process if it was forked since ``generation()`` was ``process``. A handler that
+    forks must not return to leasework twice. Nothing of the parent's is closed or sent."""
+    if process != _generation:
+        code = _code_of(error)
+        _flush()
+        os._exit(code)
 
 
 def _code_of(error: BaseException | None) -> int:

@@ -318,7 +318,6 @@ class Attempts:
         except _NoThread:
             raise
         except BaseException as error:
-            own_tasks.leave_if_copy(self._process, error)
             return None, error
         finally:
             if threads:  # nothing can end a thread: the job runs until the thread has ended

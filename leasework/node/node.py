@@ -171,7 +171,6 @@ class Node:
         database does not answer within ``call_timeout``, or if this process cannot register within
         ``recover_within`` after that. A node that has started outlives both.
         """
-        own_tasks.works_here()
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:

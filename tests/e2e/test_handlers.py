@@ -125,22 +125,6 @@ async def forks(how: str) -> str:
         return "parent"
     return in_the_child(how)
 
-@app.task(name="forks_and_waits")
-async def forks_and_waits(how: str) -> str:
-    pid = os.fork()
-    if pid:
-        await asyncio.to_thread(os.waitpid, pid, 0)
-        return "parent"
-    if how == "sleep":
-        await asyncio.sleep(0)
-    if how == "enqueue":
-        await quick.enqueue()
-    return "child"
-
-@app.task(name="forks_in_a_task")
-async def forks_in_a_task(how: str) -> str:
-    return await asyncio.create_task(forks.function.function(how))
-
 @app.task(name="forks_in_a_thread")
 def forks_in_a_thread(how: str) -> str:
     pid = os.fork()
@@ -230,9 +214,6 @@ FORKS = [
     ("forks", "exit"),
     ("forks", "raise"),
     ("forks", "term"),
-    ("forks_and_waits", "sleep"),
-    ("forks_and_waits", "enqueue"),
-    ("forks_in_a_task", "return"),
     ("forks_in_a_thread", "return"),
     ("forks_in_a_thread", "exit"),
 ]
@@ -247,7 +228,7 @@ def test_the_child_of_a_fork_ends_and_its_parent_goes_on(opened: Open, loop: str
     assert ended(shop, jobs) == ["completed"] * len(jobs)
     results = shop.sql("select distinct result from leasework.jobs where task_name like 'forks%%'")
     assert results == [("parent",)]
-    assert len(neighbours.noted("child")) == 7
+    assert len(neighbours.noted("child")) == len(FORKS)
     neighbours.end(worker.pid)
     assert ended(shop, [shop.enqueue("quick")]) == ["completed"]
     stops_cleanly(worker)

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasework.config import Settings
-from leasework.errors import BadPayload, Unavailable
+from leasework.errors import BadPayload, Unavailable, WrongConnection
 from leasework.pg.connection import session as sessions
 from leasework.pg.connection.fast.exchange import Answer
 from leasework.pg.connection.pool import Pool
@@ -281,6 +281,23 @@ async def test_what_cannot_be_sent_gives_its_turn_back(pool: Pool) -> None:
     for _ in range(3):
         with pytest.raises(BadPayload):
             await enqueue(pool, queue="a\0b")
+    await pool.fetch(*WAKE)
+
+
+async def test_the_child_of_a_fork_is_told_that_the_connections_are_its_parents(pool: Pool) -> None:
+    sent = pool.statements
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            pool.fetch(*WAKE).send(None)
+        except WrongConnection as error:
+            told = "a forked child cannot use the connections of its parent" in str(error)
+            code = 0 if told and pool.statements == sent else 2
+        finally:
+            os._exit(code)
+    waited = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(waited[1]) == 0
     await pool.fetch(*WAKE)
 
 
