@@ -240,7 +240,7 @@ def notifications_lost(stage: Stage) -> Inject:
 
 def schema_behind(stage: Stage) -> Inject:
     stage.leader()
-    return _at_once(lambda: stage.sql("update leasework.migration set number = number - 1"))
+    return _at_once(lambda: stage.sql("update leasework.migration set number = number - 2"))
 
 
 def two_versions(stage: Stage) -> Inject:
