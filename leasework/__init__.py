@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from leasework.app import App, SyncApp, Task
     from leasework.app.advisory import AdvisoryLock
     from leasework.app.deadlines import StandingDeadline
-    from leasework.app.diagnosis import Diagnosis
     from leasework.app.leader import Leader
     from leasework.app.lock import Lock
     from leasework.app.schedules import StoredSchedules
@@ -54,7 +53,6 @@ _MODULES = {
     "app": "App SyncApp Task",
     "app.advisory": "AdvisoryLock",
     "app.deadlines": "StandingDeadline",
-    "app.diagnosis": "Diagnosis",
     "app.leader": "Leader",
     "app.lock": "Lock",
     "app.schedules": "StoredSchedules",
@@ -88,7 +86,6 @@ __all__ = [
     "Codec",
     "Context",
     "Deadline",
-    "Diagnosis",
     "Discard",
     "DueDeadline",
     "Duration",

@@ -66,8 +66,6 @@ FULL_SHARE = 0.8
 """Few connections are left if this share of them is in use."""
 OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
 """If the server's clock differs from ours by more, the doctor notes it, or finds it wrong."""
-JUMP_SECONDS = 0.05
-"""A larger step of the server's clock is wrong."""
 
 ON_DEMAND_SECONDS = 60.0
 """A connection that was opened on demand is closed after this time without use."""

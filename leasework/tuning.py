@@ -209,16 +209,8 @@ class Tuning:
     """The most events that explain the ends of terms."""
     backfill_ticks: int = 10_000
     """The most moments of one backfill."""
-    trips_per_call: float = 5.0
-    """A renewal's call may take at least this many times the longest round trip that was seen."""
-    late_factor: float = 2.0
-    """A renewal may be this many times as late as the latest one seen."""
-    doctor_look_seconds: float = 0.2
-    """Between two looks of the doctor at the clock and the renewals."""
-    doctor_listen_seconds: float = 3.0
-    """How long the doctor waits for its test notification."""
-    doctor_query_seconds: float = 20.0
-    """For all queries of the doctor together, in addition to the time spent watching."""
+    doctor_seconds: float = 20.0
+    """The time limit of the doctor's look at the set-up."""
     migration_seconds: float = 300.0
     """The time limit of a migration."""
     wait_margin_seconds: float = 1.0

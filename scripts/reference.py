@@ -291,15 +291,15 @@ def checks_page() -> str:
         "Checks",
         "`leasework status`, the dashboard, the metric `leasework_problems` and the alerts report "
         "the same checks. Each check has a stable kind. A *problem* makes `leasework status` exit "
-        "with 1. A check of the severity *info* is only a note. `leasework doctor` adds checks of "
-        "its own, which have no metric and no alert. The shares and times at which a check reports "
-        "something are constants in `leasework/config.py`.",
+        "with 1. A check of the severity *info* is only a note. `leasework doctor` makes the same "
+        "checks and adds those of the set-up, which have no metric and no alert. The shares and "
+        "times at which a check reports something are constants in `leasework/config.py`.",
         *parts,
     )
 
 
 def _alert(check: Check) -> str:
-    if check.examined:
+    if check.setup:
         return "Only [`leasework doctor`](../howto/doctor.md) reports it."
     if check.level == NOTE:
         return "No alert."

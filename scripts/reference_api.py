@@ -179,7 +179,6 @@ HIDDEN = {
     "reports located operator make_node state_for loops in_use current_dsn",
     "Backoff": "seconds",
     "Context": "claim worker_id",
-    "Diagnosis": "examination settings as_json",
     "Finding": "as_json",
     "Inspector": "facts app_of",
     "Lost": "set call forget",

@@ -30,7 +30,7 @@ from leasework.app.definitions import (
     without_moment,
 )
 from leasework.app.desk import guard_store
-from leasework.app.diagnosis import Diagnosis, Role, diagnose
+from leasework.app.diagnosis import Role, diagnose
 from leasework.app.home import Home
 from leasework.app.leader import Leader
 from leasework.app.lock import Lock
@@ -46,7 +46,7 @@ from leasework.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasework.model.backoff import Backoff
 from leasework.model.codec import Codec
 from leasework.model.job import JobOptions, JobRequest
-from leasework.model.moments import Duration, checked_timeout
+from leasework.model.moments import Duration
 from leasework.model.schedule import Spec, cron
 from leasework.model.schedule import every as every_spec
 from leasework.model.schedule import once as once_spec
@@ -54,6 +54,7 @@ from leasework.node import Node, NodePlan, Tools
 from leasework.pg.connection.listener import Listener
 from leasework.pg.stores.store import PgStore
 from leasework.version import VERSION
+from leasework.watch.finding import Finding
 from leasework.watch.inspector import Inspector
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
@@ -444,15 +445,14 @@ class App(Home):
         """
         return Inspector(await self.reports(), self.env, self.settings)
 
-    async def diagnose(self, seconds: Duration = 5.0, role: Role = "worker") -> Diagnosis:
-        """Return the findings of ``leasework doctor``, which watches clocks and renewals for
-        ``seconds``. ``role`` is what the login is for. Raises ConfigError or WrongDsn::
+    async def diagnose(self, role: Role = "worker") -> list[Finding]:
+        """Return what ``leasework doctor`` finds: problems first, then notes. ``role`` is what the
+        login is for. Raises ConfigError for an unknown role, or if no database is configured::
 
-            diagnosis = await app.diagnose()
-            assert diagnosis.ok, diagnosis.findings
+            findings = await app.diagnose()
+            assert all(finding.info for finding in findings), findings
         """
-        watched = checked_timeout(seconds) or 0.0
-        return await diagnose(await self.located(), self.env, watched, role)
+        return (await diagnose(await self.inspect(), self.settings, self.env, role)).found
 
     # -- taking part -----------------------------------------------------------------------------
     @asynccontextmanager

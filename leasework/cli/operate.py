@@ -28,12 +28,15 @@ from leasework.cli.output import counted, show_json
 from leasework.errors import LeaseworkError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from leasework.app import App
+    from leasework.app.diagnosis import Role
+    from leasework.cli.overview import Overview
 
 
-# -- status ----------------------------------------------------------------------------------------
+# -- status and the doctor -------------------------------------------------------------------------
 @click.command()
 @click.option(
     "--app",
@@ -50,6 +53,39 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
     async def work(app: App) -> overview.Overview:
         facts = await (await app.inspect()).facts()
         return overview.of_facts(facts, app.settings.schema, apps)
+
+    _report(work)
+
+
+@click.command()
+@click.option(
+    "--role",
+    type=click.Choice(["worker", "enqueue", "observer"]),
+    default="worker",
+    show_default=True,
+    help="Role to check this login for.",
+)
+@reading_options
+def doctor(role: Role, **_: Any) -> None:
+    """Show what status shows, and check the set-up: the login, the connection and the server.
+    Exit status 1 if there are problems.
+
+    Changes nothing: the schema that it creates for comparison is rolled back.
+    """
+    from leasework.app.diagnosis import diagnose
+    from leasework.cli import overview
+
+    async def work(app: App) -> overview.Overview:
+        inspector = await app.inspect()
+        told = await diagnose(inspector, app.settings, app.env, role)
+        return overview.of_diagnosis(told, app.settings.schema)
+
+    _report(work)
+
+
+def _report(work: Callable[[App], Awaitable[Overview]]) -> None:
+    """Print the overview; exit with status 1 if it has problems."""
+    from leasework.cli import overview
 
     try:
         found = ask(work)

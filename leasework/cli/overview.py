@@ -1,4 +1,4 @@
-"""The output of ``leasework status``."""
+"""The output of ``leasework status`` and ``leasework doctor``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import click
 from msgspec import Struct, field
 
+from leasework.app.diagnosis import Diagnosis
 from leasework.cli.output import counted, heading, show_pairs, text
 from leasework.errors import LeaseworkError
 from leasework.model.moments import duration
@@ -66,6 +67,18 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
         },
     }
     return Overview(figures, _lines(facts, apps), problems(everything, only))
+
+
+def of_diagnosis(told: Diagnosis, schema: str) -> Overview:
+    overview = of_facts(told.facts, schema) if told.facts else Overview()
+    figures, lines = dict(overview.figures), dict(overview.lines)
+    if told.setup:
+        server = told.setup.server
+        figures["setup"] = told.setup
+        major, minor = divmod(server["version"], 10000)
+        where = f"database {server['database']!r} as {server['login']!r}"
+        lines["server"] = f"PostgreSQL {major}.{minor}, {where}"
+    return Overview(figures, lines, told.found)
 
 
 def _lines(facts: Facts, apps: Counter[str]) -> dict[str, str]:

@@ -8,12 +8,11 @@ import click
 
 from leasework.cli.asking import Group
 from leasework.cli.deadlines import deadlines
-from leasework.cli.doctor import doctor
 from leasework.cli.importing import import_
 from leasework.cli.jobs import jobs
 from leasework.cli.lock import lock
 from leasework.cli.metrics import metrics
-from leasework.cli.operate import events, leaders, locks, nodes, schedules, status
+from leasework.cli.operate import doctor, events, leaders, locks, nodes, schedules, status
 from leasework.cli.output import output_errors, prepare_streams
 from leasework.cli.schema import schema
 from leasework.cli.web import web

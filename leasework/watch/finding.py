@@ -1,20 +1,20 @@
-"""What a check or the doctor found, and a helper that writes commands."""
+"""What a check found, and a helper that writes commands."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-OK, NOTE, WRONG = "ok", "note", "wrong"
+NOTE, WRONG = "note", "wrong"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of the doctor or of another check."""
+    """One finding of a check."""
 
     kind: str
     """The name of the check, which tools can rely on."""
     level: str
-    """``ok``, ``note`` (worth knowing) or ``wrong``."""
+    """``note`` (worth knowing) or ``wrong``."""
     sentence: str
     """What was found."""
     do: str

@@ -68,6 +68,7 @@ REFERS = re.compile(r"See :\w+:|see\s+:meth:")
 EXEMPT = {
     "leasework.integrations.gunicorn.Certificates.child_exit": "gunicorn calls it",
     "leasework.integrations.gunicorn.node": "gunicorn calls what it returns",
+    "App.diagnose": "an error of the database is a finding",
     "leasework.integrations.django.gunicorn.post_worker_init": "gunicorn calls it",
 }
 

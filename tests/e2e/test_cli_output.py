@@ -36,7 +36,7 @@ TABLES = [
     ["deadlines"],
     ["deadlines", "--unhandled"],
     ["status"],
-    ["doctor", "--seconds", "0.2"],
+    ["doctor"],
     ["schema", "verify"],
 ]
 OTHERS = [

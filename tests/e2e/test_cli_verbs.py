@@ -141,7 +141,7 @@ WELL = 0
 # Arguments by verb, each with its exit status. "{running}" is the job in that state.
 CALLS: dict[str, list[tuple[str, int]]] = {
     "deadlines": [("", WELL), ("--json --state breached", WELL), ("--unhandled", WELL)],
-    "doctor": [("--seconds 0.2", WELL), ("--seconds 0.2 --json", WELL)],
+    "doctor": [("", 1), ("--json --role observer", 1)],
     "events": [("", WELL), ("--json --kind node_started", WELL), ("--limit 1", WELL)],
     "jobs": [("", WELL), ("--state discarded --json", WELL)],
     "jobs cancel": [("{scheduled} --reason enough", WELL), ("{completed}", 1)],

@@ -1,11 +1,12 @@
-"""`leasework doctor` on real servers: all well, and each thing that can be wrong, with its fix."""
+"""`leasework doctor` on real servers: it reports what status reports, and its checks of the
+set-up, each with its fix."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -16,36 +17,38 @@ from psycopg.conninfo import make_conninfo
 
 from leasework import App
 from leasework.cli.root import root
+from leasework.errors import JobFailed
 from tests.support.pgbouncer import PgBouncer
 
-Doctor = Callable[..., dict[str, Any]]
+REST = ("no_live_node",)
+"""What status reports while no process runs."""
 
 
-def examine(dsn: str, *arguments: str, exits: int, seconds: float = 0.2) -> dict[str, Any]:
-    command = ("doctor", "--json", "--seconds", str(seconds), *arguments)
+def run(dsn: str, *command: str) -> dict[str, Any]:
     environ = {"LEASEWORK_DSN": dsn, "NO_COLOR": "1"}
-    done = CliRunner().invoke(root, command, prog_name="leasework", env=environ)
-    assert done.exit_code == exits, f"{done.output}\n{done.exception!r}"
+    done = CliRunner().invoke(root, [*command, "--json"], prog_name="leasework", env=environ)
     assert done.stdout.startswith("{"), f"{done.output}\n{done.exception!r}"
     told: dict[str, Any] = json.loads(done.stdout)
-    assert told["ok"] is (exits == 0)
-    for finding in told["findings"]:
-        assert finding["do"] or finding["level"] != "wrong", "what is wrong comes with its fix"
+    assert told["ok"] is (done.exit_code == 0) is (told["problems"] == [])
+    for problem in told["problems"]:
+        assert problem["do"], "what is wrong comes with its fix"
     return told
 
 
-def wrong(told: dict[str, Any]) -> dict[str, dict[str, str]]:
-    return {f["kind"]: f for f in told["findings"] if f["level"] == "wrong"}
+def wrong(dsn: str, *options: str) -> dict[str, dict[str, str]]:
+    """The problems that the doctor finds beside those of an application at rest."""
+    problems = {problem["kind"]: problem for problem in run(dsn, "doctor", *options)["problems"]}
+    return {kind: problem for kind, problem in problems.items() if kind not in REST}
+
+
+def noted(dsn: str) -> set[str]:
+    return {note["kind"] for note in run(dsn, "doctor")["notes"]}
 
 
 def typed(finding: dict[str, str]) -> bytes:
     """The SQL that a finding says to type."""
     assert finding["do"].startswith("In psql: ")
     return finding["do"].removeprefix("In psql: ").encode()
-
-
-def check(told: dict[str, Any], name: str) -> dict[str, str]:
-    return next(f for f in told["findings"] if f["kind"] == name)
 
 
 @contextmanager
@@ -60,19 +63,58 @@ def login(dsn: str, name: str, options: str = "") -> Iterator[str]:
             admin.execute(f"drop role {name}".encode())
 
 
-def test_a_sound_server_is_found_well(migrated):
-    told = examine(migrated, exits=0)
-    levels = {f["kind"]: f["level"] for f in told["findings"]}
-    named = (
-        "server schema pooler listen timeline synchronous_commit timeouts keepalives clock "
-        "connections autovacuum recover_within"
-    )
-    for name in named.split():
-        assert levels[name] == "ok", (name, told["findings"])
-    assert told["intervals"]["lease"] == 10.0 and told["intervals"]["renew"] == 2.0
-    assert told["pooler"] == "none" and told["listen_seconds"] > 0
-    assert told["round_trip_seconds"]["most"] > 0 and told["recommended_recover_within"] == 15
-    assert told["clock"]["jump_seconds"] == 0
+@asynccontextmanager
+async def working(dsn: str) -> AsyncIterator[App]:
+    app = App(dsn, name="one")
+    try:
+        async with app.node(queues={"default": 1}):
+            yield app
+    finally:
+        await app.close()
+
+
+# -- the same report as status ---------------------------------------------------------------------
+async def test_a_sound_server_and_application_have_no_problem(migrated):
+    async with working(migrated):
+        told = await asyncio.to_thread(run, migrated, "doctor")
+        assert told["ok"] and told["notes"] == []
+        assert told["nodes"]["live"] == 1 and told["setup"]["denied"] == []
+        assert abs(told["setup"]["offset"]) < 1
+
+
+async def test_it_reports_every_problem_and_note_of_status_and_exits_with_1(migrated):
+    app = App(migrated, name="one")
+
+    @app.task(name="charge")
+    async def charge() -> None: ...
+
+    @app.task(name="fails", queue="other", max_attempts=1)
+    async def fails() -> None:
+        raise RuntimeError("no")
+
+    @app.every(seconds=86400, name="nightly")
+    async def nightly() -> None: ...
+
+    async with app.node(queues={"other": 1}):
+        await app.enqueue(charge.job())
+        with pytest.raises(JobFailed):
+            await (await app.enqueue(fails.job())).wait(60)
+        with psycopg.connect(migrated, autocommit=True) as admin:
+            admin.execute(
+                "insert into leasework.node (id, token, lease_seconds, app, release, host, pid, "
+                "version) values (gen_random_uuid(), 1, 20, 'two', '', 'h', 1, '0.0.1')"
+            )
+        await (await app.operator("ann", "cli")).pause("nightly", "one")
+        status = await asyncio.to_thread(run, migrated, "status")
+        told = await asyncio.to_thread(run, migrated, "doctor")
+        kinds = {"queue_unworked", "jobs_discarded", "versions_differ"}
+        assert {problem["kind"] for problem in status["problems"]} >= kinds
+        assert [p["kind"] for p in status["notes"]] == ["schedule_paused"]
+        for part in ("problems", "notes"):
+            assert {p["kind"] for p in told[part]} == {p["kind"] for p in status[part]}
+        assert not told["ok"] and status.keys() <= told.keys()
+        assert not all(finding.info for finding in await app.diagnose())
+    await app.close()
 
 
 def test_it_says_the_same_to_people_and_changes_nothing(migrated):
@@ -80,29 +122,13 @@ def test_it_says_the_same_to_people_and_changes_nothing(migrated):
         relations = "select count(*) from pg_class"
         before = reader.execute(relations).fetchone()
         reader.rollback()
-        done = CliRunner().invoke(
-            root, ["doctor", "--seconds", "0.2"], env={"LEASEWORK_DSN": migrated, "NO_COLOR": "1"}
-        )
-        assert done.exit_code == 0, done.output
-        assert "Nothing to fix. " in done.output and "a candidate waits" in done.output
+        environ = {"LEASEWORK_DSN": migrated, "NO_COLOR": "1"}
+        done = CliRunner().invoke(root, ["doctor"], env=environ)
+        status = CliRunner().invoke(root, ["status"], env=environ)
+        assert done.exit_code == status.exit_code == 1, done.output
+        assert "PostgreSQL 1" in done.output
+        assert set(status.output.splitlines()) <= set(done.output.splitlines())
         assert reader.execute(relations).fetchone() == before
-
-
-def test_a_database_without_the_schema_is_told_to_apply_it(direct_dsn):
-    found = wrong(examine(direct_dsn, exits=1))
-    assert found["schema"]["do"] == "Run: leasework schema apply" and len(found) == 1
-
-
-def test_a_schema_that_was_changed_by_hand_is_told(migrated):
-    with psycopg.connect(migrated, autocommit=True) as admin:
-        admin.execute("drop index leasework.job_waiting")
-    found = wrong(examine(migrated, exits=1))
-    assert "job_waiting" in found["schema"]["sentence"]
-
-
-def test_a_server_that_is_not_there_is_one_finding(tmp_path):
-    told = examine(f"host={tmp_path} dbname=x user=y", exits=1)
-    assert [f["kind"] for f in told["findings"]] == ["database_away"]
 
 
 def test_a_wrong_option_is_wrong_usage(migrated):
@@ -111,32 +137,23 @@ def test_a_wrong_option_is_wrong_usage(migrated):
     assert done.exit_code == 2
 
 
-def test_behind_a_pooler_in_transaction_mode_nothing_is_wrong_and_no_advice_does_harm(
-    migrated, pgbouncer
-):
-    told = examine(pgbouncer.dsn, exits=0)
-    assert told["pooler"] == "transaction" and check(told, "pooler")["level"] == "note"
-    assert told["listen_seconds"] is None
-    limits = check(told, "timeouts")
-    assert limits["level"] == "note" and "a login of its own" in limits["do"]
-    # whatever it tells people to type here would change the login that the application shares
-    assert not [f for f in told["findings"] if "alter role" in f["do"]]
+# -- when the application cannot be read -----------------------------------------------------------
+def test_a_server_that_is_not_there_is_one_problem(tmp_path):
+    assert list(wrong(f"host={tmp_path} dbname=x user=y")) == ["database_away"]
 
 
-def test_a_login_without_privileges_is_told_which_role_it_needs(migrated):
-    with login(migrated, "nobody_much") as dsn:
-        found = wrong(examine(dsn, exits=1))
-        assert "leasework_worker" in found["privileges"]["do"]
-        assert "nobody_much" in found["privileges"]["sentence"]
-        with psycopg.connect(migrated, autocommit=True) as admin:
-            admin.execute("grant usage on schema leasework to nobody_much")
-            admin.execute("grant select on all tables in schema leasework to nobody_much")
-            admin.execute("grant select on all sequences in schema leasework to nobody_much")
-        found = wrong(examine(dsn, exits=1))
-        assert "insert on node" in found["privileges"]["sentence"]
-        told = examine(dsn, "--role", "observer", exits=0)
-        assert check(told, "privileges")["level"] == "ok"
-        assert check(told, "schema")["level"] == "ok"
+def test_a_database_without_the_schema_is_told_to_apply_it(direct_dsn):
+    found = wrong(direct_dsn)
+    assert list(found) == ["schema_missing"]
+    assert found["schema_missing"]["do"] == "Run: leasework schema apply"
+
+
+def test_a_schema_that_is_behind_is_told_to_apply_the_rest(migrated):
+    with psycopg.connect(migrated, autocommit=True) as admin:
+        admin.execute("update leasework.migration set number = -1")
+    found = wrong(migrated)
+    assert list(found) == ["schema_behind"]
+    assert found["schema_behind"]["do"] == "Run: leasework schema apply"
 
 
 def test_a_primary_whose_sessions_are_read_only_is_no_replica(migrated):
@@ -144,9 +161,59 @@ def test_a_primary_whose_sessions_are_read_only_is_no_replica(migrated):
         name = sql.Identifier(admin.info.dbname)
         change = sql.SQL("alter database {} set default_transaction_read_only = on").format(name)
         admin.execute(change)
-    found = wrong(examine(migrated, exits=1))
-    assert "no replica" in found["server"]["sentence"]
-    assert "Reset default_transaction_read_only" in found["server"]["do"]
+    found = wrong(migrated)
+    assert list(found) == ["database_read_only"]
+    assert "no replica" in found["database_read_only"]["sentence"]
+    assert "Reset default_transaction_read_only" in found["database_read_only"]["do"]
+
+
+def test_a_login_without_privileges_is_told_which_role_it_needs(migrated):
+    with login(migrated, "nobody_much") as dsn:
+        found = wrong(dsn)
+        assert "leasework_worker" in found["privileges"]["do"]
+        assert "nobody_much" in found["privileges"]["sentence"]
+        assert "usage on the schema" in json.dumps(run(dsn, "doctor")["setup"]["denied"])
+        assert found["database_refuses"], "as status says"
+        with psycopg.connect(migrated, autocommit=True) as admin:
+            admin.execute("grant usage on schema leasework to nobody_much")
+            admin.execute("grant select on all tables in schema leasework to nobody_much")
+            admin.execute("grant select on all sequences in schema leasework to nobody_much")
+        found = wrong(dsn)
+        assert list(found) == ["privileges"]
+        assert "insert on node" in found["privileges"]["sentence"]
+        assert wrong(dsn, "--role", "observer") == {}
+
+
+def test_a_login_that_only_enqueues_is_checked_for_that(migrated):
+    with login(migrated, "sender") as dsn:
+        assert list(wrong(dsn, "--role", "enqueue")) == ["privileges"]
+        with psycopg.connect(migrated, autocommit=True) as admin:
+            admin.execute("grant usage on schema leasework to sender")
+            admin.execute("grant select on leasework.migration to sender")
+            admin.execute("grant execute on all functions in schema leasework to sender")
+        told = run(dsn, "doctor", "--role", "enqueue")
+        assert told["ok"]
+        assert "may not read it" in told["notes"][0]["sentence"]
+        assert "database_refuses" in wrong(dsn), "a worker must be able to"
+
+
+# -- the checks of the set-up ----------------------------------------------------------------------
+def test_a_schema_that_was_changed_by_hand_is_told(migrated):
+    with psycopg.connect(migrated, autocommit=True) as admin:
+        admin.execute("drop index leasework.job_waiting")
+    found = wrong(migrated)
+    assert list(found) == ["schema_differs"]
+    assert "job_waiting" in found["schema_differs"]["sentence"]
+
+
+def test_behind_a_pooler_in_transaction_mode_nothing_is_wrong_and_no_advice_does_harm(
+    migrated, pgbouncer
+):
+    told = run(pgbouncer.dsn, "doctor")
+    assert {problem["kind"] for problem in told["problems"]} == set(REST)
+    assert "pooler" in {note["kind"] for note in told["notes"]}
+    # whatever it tells people to type here would change the login that the application shares
+    assert "alter role" not in json.dumps(told)
 
 
 def test_commits_that_are_not_durable_are_told_and_the_fix_mends_it(migrated):
@@ -155,23 +222,20 @@ def test_commits_that_are_not_durable_are_told_and_the_fix_mends_it(migrated):
         psycopg.connect(migrated, autocommit=True) as admin,
     ):
         admin.execute("alter role hasty set synchronous_commit = off")
-        found = wrong(examine(dsn, exits=1))
-        assert list(found) == ["synchronous_commit"]
-        admin.execute(typed(found["synchronous_commit"]))
-        assert check(examine(dsn, exits=0), "synchronous_commit")["level"] == "ok"
+        found = wrong(dsn)
+        assert list(found) == ["server_settings"]
+        admin.execute(typed(found["server_settings"]))
+        assert wrong(dsn) == {}
 
 
-def test_an_isolation_that_only_the_role_can_change_is_told_and_the_fix_mends_it(
-    migrated, pgbouncer
-):
+def test_an_isolation_that_only_the_role_can_change_is_told(migrated, pgbouncer):
     with psycopg.connect(migrated, autocommit=True) as admin:
         admin.execute("alter role current_user set default_transaction_isolation = serializable")
         try:
+            assert wrong(migrated) == {}, "sessions of our own set theirs"
             pgbouncer.admin("reconnect")
-            found = wrong(examine(pgbouncer.dsn, exits=1))
-            admin.execute(typed(found["isolation"]))
-            pgbouncer.admin("reconnect")
-            assert wrong(examine(pgbouncer.dsn, exits=0)) == {}
+            told = wrong(pgbouncer.dsn)["database_refuses"]
+            assert "set default_transaction_isolation = 'read committed'" in told["do"].lower()
         finally:
             admin.execute("alter role current_user reset all")
 
@@ -182,21 +246,20 @@ def test_who_pins_xmin_is_named_and_the_fix_ends_it(migrated, monkeypatch):
         holder.execute("select 1 from leasework.job")
         with monkeypatch.context() as patch:
             patch.setenv("LEASEWORK_PIN_SECONDS", "0")
-            found = wrong(examine(migrated, exits=1))["xmin_pinned"]
+            found = wrong(migrated)["xmin_pinned"]
         assert "a long report" in found["sentence"]
         with psycopg.connect(migrated, autocommit=True) as admin:
             admin.execute(found["do"].removeprefix("End it: ").encode())
         with pytest.raises(psycopg.OperationalError):
             holder.execute("select 1")
-    assert wrong(examine(migrated, exits=0)) == {}
+    assert wrong(migrated) == {}
 
 
 def test_a_connection_limit_that_is_nearly_reached_is_told(migrated):
     with login(migrated, "crowded", "superuser connection limit 5") as dsn:
         others = [psycopg.connect(dsn) for _ in range(3)]
         try:
-            found = wrong(examine(dsn, exits=1))
-            assert "connection limit 10" in found["connections"]["do"]
+            assert "connection limit 10" in wrong(dsn)["connections"]["do"]
         finally:
             for other in others:
                 other.close()
@@ -211,42 +274,44 @@ def test_timeouts_of_a_role_that_would_cut_leasework_off_are_told(migrated):
         admin.execute("alter role impatient set statement_timeout = '1900ms'")
         admin.execute("alter role impatient set idle_in_transaction_session_timeout = '2s'")
         admin.execute("alter role impatient set client_connection_check_interval = '500ms'")
-        examine(dsn, exits=0)  # sessions of our own set theirs
+        assert wrong(dsn) == {}, "sessions of our own set theirs"
         bouncer = PgBouncer(dsn)
         try:
-            found = wrong(examine(bouncer.dsn, exits=1))
-            assert "statement_timeout" in found["timeouts"]["do"]
-            admin.execute(typed(found["timeouts"]))
+            found = wrong(bouncer.dsn)
+            assert "statement_timeout" in found["server_settings"]["do"]
+            admin.execute(typed(found["server_settings"]))
             bouncer.admin("reconnect")
-            examine(bouncer.dsn, exits=0)
+            assert wrong(bouncer.dsn) == {}
         finally:
             bouncer.close()
 
 
-async def test_nodes_of_other_versions_and_leases_are_told(migrated):
-    app = App(migrated, name="one")
-    async with app.node(queues={"default": 1}):
-        with psycopg.connect(migrated, autocommit=True) as admin:
-            admin.execute(
-                "insert into leasework.node (id, token, lease_seconds, app, release, host, pid, "
-                "version) values (gen_random_uuid(), 1, 20, 'two', '', 'h', 1, '0.0.1')"
-            )
-        told = await asyncio.to_thread(examine, migrated, exits=1, seconds=3)
-        found = wrong(told)
-        assert "0.0.1" in found["versions_differ"]["sentence"]
-        assert "10 s, 20 s" in found["recover_within"]["sentence"]
-        assert told["renewal_gap_seconds"] > 0
-    await app.close()
-
-
-async def test_the_recover_within_of_the_nodes_is_judged_unless_another_one_is_given(migrated):
-    app = App(migrated, name="one", recover_within=60)
-    async with app.node(queues={"default": 1}):
-        told = await asyncio.to_thread(examine, migrated, exits=0)
-        assert told["intervals"]["recover_within"] == 60
-        assert "recover_within is 60 s" in check(told, "recover_within")["sentence"]
-        settings = {"LEASEWORK_DSN": migrated, "LEASEWORK_RECOVER_WITHIN": "9"}
-        words = ["doctor", "--json", "--seconds", "0.2"]
-        done = await asyncio.to_thread(CliRunner().invoke, root, words, env=settings)
-        assert json.loads(done.stdout)["intervals"]["recover_within"] == 9
-    await app.close()
+@pytest.mark.parametrize(
+    ("timeline", "seen", "added", "number", "repeats"),
+    [
+        (1, 1, 0, 8, False),
+        (2, 1, 0, 1, False),
+        (1, 3, 0, 1, False),
+        ("null", 1, 1, 1, False),
+        (1, 1, 0, 1, True),
+        ("null", 1, 0, 7, True),
+    ],
+)
+def test_tokens_that_would_come_twice_are_told_and_those_that_grow_over_a_move_are_sound(
+    migrated, timeline, seen, added, number, repeats
+):
+    highest = (2 << 32) + 9 if seen == 3 else 7
+    with psycopg.connect(migrated, autocommit=True) as admin:
+        admin.execute(
+            "create or replace function leasework.server_timeline() returns bigint language sql "
+            f"as 'select {timeline}::bigint'".encode()
+        )
+        admin.execute("update leasework.incarnation set seen = %s, added = %s", [seen, added])
+        admin.execute("select setval('leasework.token_seq', %s, false)", [number])
+        admin.execute(
+            "insert into leasework.node (id, token, lease_seconds, app, release, host, pid, "
+            "version) values (gen_random_uuid(), %s, 20, 'one', '', 'h', 1, '0.0.1')",
+            [highest],
+        )
+    assert ("tokens" in wrong(migrated)) is repeats
+    assert ("tokens" in noted(migrated)) is (timeline == "null")

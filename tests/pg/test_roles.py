@@ -96,7 +96,7 @@ async def test_the_schema_may_be_named_with_a_word_of_sql(direct_dsn: str) -> No
         async with app.node():
             pass
         await app.close()
-        assert (await examine(settings, Env(), 0.1, "worker")).denied["worker"] == []
+        assert (await examine(settings, Env(), "worker", readable=True)).denied == []
         assert await migrate.verify(Settings(dsn=direct_dsn, schema="user")) == []
     finally:
         for role in ('"order"', *(f"user_{name}" for name in NAMES)):
@@ -372,7 +372,9 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
         assert failures == [], failures
     await app.close()
     assert not logins.sql("select * from leasework.nodes")
-    await asyncio.to_thread(logins.cli, "worker", "doctor", "--seconds", "0.2")
+    told = json.loads(await asyncio.to_thread(logins.cli, "worker", "doctor", "--json", exits=1))
+    assert told["setup"]["denied"] == [] and told["setup"]["tokens"]["following"] > 0
+    assert not {"privileges", "database_refuses"} & {found["kind"] for found in told["problems"]}
 
 
 def _tomorrow(logins: Logins) -> str:
@@ -395,7 +397,7 @@ async def test_an_observer_sees_everything_and_the_dashboard_works_for_it(logins
         assert json.loads(await watch(logins.cli, "observer", "status", "--json"))["ok"]
         for words in (
             "jobs", "leaders", "nodes", "schedules", "schedules ticks", "locks", "deadlines",
-            f"jobs show {job.id}", "events", "doctor --seconds 0.2 --role observer",
+            f"jobs show {job.id}", "events", "doctor --role observer",
         ):  # fmt: skip
             assert await watch(logins.cli, "observer", *words.split())
         said = await watch(logins.cli, "observer", "jobs", "retry", str(job.id), exits=1)

@@ -100,7 +100,7 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     print(await send(1, subject="x"), resize("a"), await welcome(context(), 1, timeout=2.0))
     crop(sync_context(timeout=timedelta(seconds=3)), "p", width=3)
     app.queue("mail", claim="advisory")
-    await app.diagnose(timedelta(seconds=1), role="observer")
+    await app.diagnose(role="observer")
     for due in (3, timedelta(hours=1), datetime.now(UTC)):
         await app.deadline("books", due=due, on_breach=report, on=session)
     send.using(on_failure=report, deadline=Deadline(hours=1, on_breach="report", since="started"))

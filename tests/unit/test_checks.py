@@ -520,7 +520,7 @@ def test_every_check_is_declared_in_full():
         assert (check.find is None) != (check.error is None), kind
         assert check.level in ("wrong", "note"), kind
         assert check.alert in ("critical", "warning", "info"), kind
-    assert tuple(kind for kind in CHECKS if not CHECKS[kind].examined) == KINDS
+    assert tuple(kind for kind in CHECKS if not CHECKS[kind].setup) == KINDS
 
 
 def test_a_problem_for_tools_names_its_page_of_the_documentation():

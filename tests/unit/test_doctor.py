@@ -1,181 +1,133 @@
-"""The doctor's judgement, without a database: clocks, links, slots, and what it recommends."""
+"""The checks of the set-up, without a database."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from leasework import App
-from leasework.config import Settings, Timings
-from leasework.errors import ConfigError, UnsafeServer
-from leasework.pg.schema.examination import compare
-from leasework.ports import TableView
-from leasework.ports.doctor import TRANSACTION, Clocks, Examination, Gaps, Tokens
-from leasework.watch.advice import recommended
-from leasework.watch.checks import judge
+from leasework.errors import ConfigError, PermissionDenied
+from leasework.ports.setup import Setup, Tokens
+from leasework.watch.checks import setup_problems
+from leasework.watch.facts import Facts
+from leasework.watch.inspector import Inspector
 
-SETTINGS = Settings(dsn="postgresql://x", schema="leasework")
 SERVER: dict[str, Any] = {
-    "version": 180000, "role": "Ann", "database": "shop", "superuser": False,
-    "recovering": False, "read_only": False, "encrypted": True, "local": False,
+    "version": 180000, "login": "Ann", "database": "shop", "pooled": False,
     "used": 5, "most": 100, "role_used": 1, "role_most": -1, "database_used": 5,
     "database_most": -1,
+    "settings": {
+        "synchronous_commit": "on", "fsync": "on", "full_page_writes": "on", "autovacuum": "on",
+        "statement_timeout": "0",
+    },
 }  # fmt: skip
-GOOD = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on", "autovacuum": "on"}
-TCP = {"keepalives": 1, "user_timeout_ms": 2000, "idle": 1, "interval": 1, "count": 2}
+LIFT = "leasework schema lift-tokens"
 
 
-def sound(**changed: Any) -> Examination:
+def sound(**changed: Any) -> Setup:
     fields: dict[str, Any] = {
-        "own": SETTINGS,
+        "schema": "leasework",
         "role": "worker",
-        "server": dict(SERVER),
-        "settings": {**GOOD, "tcp_keepalives_idle": "60"},
-        "listen_seconds": 0.001,
-        "tcp": dict(TCP),
-        "denied": {"worker": []},
-        "schema_number": 1,
-        "tokens": Tokens(1, 0, 1, 8, 7),
-        "clocks": Clocks([0.001], rate_error=1e-4, watched=5.0),
+        "server": SERVER,
+        "node_takes": (3, 7),
+        "offset": 0.01,
+        "offset_error": 0.001,
+        "tokens": Tokens(1, 8, 7, False),
     }
-    return Examination(**{**fields, **changed})
+    return Setup(**{**fields, **changed})
 
 
-def worst(found: Examination) -> dict[str, str]:
-    return {f.kind: f.do for f in judge(found) if f.level == "wrong"}
+def server(settings: dict[str, str], **changed: Any) -> Setup:
+    return sound(server={**SERVER, **changed, "settings": {**SERVER["settings"], **settings}})
 
 
-def test_what_is_sound_is_found_sound():
-    assert worst(sound()) == {}
-    assert {f.level for f in judge(sound())} == {"ok"}
+def levels(setup: Setup) -> dict[str, str]:
+    return {finding.kind: finding.level for finding in setup_problems(setup)}
 
 
-@pytest.mark.parametrize("listen", [True, False])
-def test_the_connections_that_a_node_holds_are_told_apart_from_those_on_demand(listen):
-    settings = replace(SETTINGS, listen=listen, work_connections=2, user_connections=5)
-    [finding] = [f for f in judge(sound(own=settings)) if f.kind == "connections"]
+def test_nothing_is_said_of_a_sound_set_up():
+    assert setup_problems(sound()) == []
+
+
+def test_a_missing_privilege_is_named_with_the_group_that_has_it():
+    (finding,) = setup_problems(sound(denied=["insert on node"]))
+    assert finding.kind == "privileges" and "insert on node" in finding.sentence
+    assert 'grant leasework_worker to "Ann"' in finding.do
+
+
+def test_a_pooler_is_a_note():
+    assert levels(server({}, pooled=True)) == {"pooler": "note"}
+
+
+def test_few_connections_left_are_told_beside_what_a_node_takes():
+    (finding,) = setup_problems(server({}, role_used=4, role_most=5))
+    assert 'alter role "Ann" connection limit 10' in finding.do
     assert finding.sentence.endswith("a node holds 3, and up to 7 more on demand")
 
 
-def looks(seconds: float, offset: Any, trip: float = 0.001) -> list[Any]:
-    """A look each 0.2 s at a server whose clock is ``offset(t)`` ahead."""
-    times = [n * 0.2 for n in range(int(seconds / 0.2))]
-    return [(t, t + trip, 1e9 + t, 1e9 + t + trip / 2 + offset(t)) for t in times]
+@pytest.mark.parametrize(
+    ("offset", "told"),
+    [(1.9, {}), (3.0, {"clock": "note"}), (-3600.0, {"clock": "wrong"}), (60.0, {"clock": "note"})],
+)
+def test_a_clock_that_differs_is_a_note_and_a_problem_if_it_is_far_off(offset, told):
+    assert levels(sound(offset=offset)) == told
 
 
-def test_an_offset_is_measured_to_half_a_round_trip():
-    clocks = compare(looks(2, lambda t: 3.0))
-    assert clocks.offset == pytest.approx(3.0, abs=0.001) and clocks.offset_error == pytest.approx(
-        0.0005, abs=1e-5
-    )
-    assert clocks.jump == 0 and abs(clocks.rate) < 1e-6
-    levels = {f.kind: f.level for f in judge(sound(clocks=clocks))}
-    assert levels["clock"] == "note"
-    assert "clock" in worst(sound(clocks=compare(looks(2, lambda t: -3600.0))))
+def test_a_slow_network_is_not_taken_for_a_difference_of_the_clocks():
+    assert levels(sound(offset=3.0, offset_error=1.5)) == {}
 
 
-@pytest.mark.parametrize("step", [1.0, -1.0])
-def test_a_step_of_the_clock_while_it_is_watched_is_seen(step):
-    clocks = compare(looks(2, lambda t: step if t >= 1 else 0.0))
-    assert clocks.jump == pytest.approx(step, abs=0.002)
-    assert "clock_step" in worst(sound(clocks=clocks))
+@pytest.mark.parametrize(
+    ("settings", "typed"),
+    [
+        ({"synchronous_commit": "local"}, "alter role \"Ann\" set synchronous_commit = 'on'"),
+        ({"fsync": "off"}, "alter system set fsync = on"),
+        ({"autovacuum": "off"}, "alter system set autovacuum = on"),
+    ],
+)
+def test_a_setting_that_does_harm_is_told_with_its_fix(settings, typed):
+    (finding,) = setup_problems(server(settings))
+    assert finding.kind == "server_settings" and finding.level == "wrong"
+    assert typed in finding.do
 
 
-def test_a_clock_that_runs_too_fast_is_seen_and_a_sound_one_is_not_blamed_for_a_slow_network():
-    fast = compare(looks(5, lambda t: 0.01 * t))
-    assert fast.rate == pytest.approx(0.01, rel=0.05)
-    assert "clock_rate" in worst(sound(clocks=fast))
-    slow_link = compare(looks(1, lambda t: 0.0, trip=0.15))
-    assert slow_link.rate_error > 0.1
-    assert "clock_rate" not in worst(sound(clocks=slow_link))
+def test_timeouts_of_a_role_are_told_only_behind_a_pooler():
+    short = {"statement_timeout": "1900", "transaction_timeout": "2000"}
+    assert levels(server(short)) == {}
+    told = [f.sentence for f in setup_problems(server(short, pooled=True)) if not f.info]
+    assert len(told) == 1 and told[0].startswith("statement_timeout is 1900 ms")
 
 
-def test_a_dsn_that_waits_longer_for_a_dead_link_is_told():
-    assert "keepalives" in worst(sound(tcp={**TCP, "user_timeout_ms": 0}))
-    assert "keepalives" in worst(sound(tcp={**TCP, "keepalives": 0}))
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        Tokens(1, None, 7, False),
+        Tokens(1, 7, 7, False),
+        Tokens(1, 8, 7, True),
+    ],
+)
+def test_tokens_or_ids_that_would_come_twice_are_told(tokens):
+    (finding,) = setup_problems(sound(tokens=tokens))
+    assert (finding.kind, finding.level, finding.do) == ("tokens", "wrong", LIFT)
 
 
 def test_a_server_that_hides_its_timeline_is_a_note_that_says_what_is_lost():
-    found = judge(sound(tokens=Tokens(1, 0, None, 8, 7)))
-    [told] = [f for f in found if f.kind == "timeline"]
-    assert told.level == "note" and "failover that loses commits" in told.sentence
-    assert "lift-tokens" in told.do
+    (finding,) = setup_problems(sound(tokens=Tokens(None, 8, 7, False)))
+    assert (finding.kind, finding.level) == ("tokens", "note")
+    assert "failover that loses commits" in finding.sentence and LIFT in finding.do
 
 
-@pytest.mark.parametrize(
-    "seen, added, server, number, claims",
-    [(1, 0, 1, 1, 7), (3, 0, 3, 8, (2 << 32) + 9), (1, 0, None, 7, 7)],
-)
-def test_tokens_that_would_come_twice_are_told(seen, added, server, number, claims):
-    found = sound(tokens=Tokens(seen, added, server, number, claims))
-    assert worst(found)["tokens"] == "leasework schema lift-tokens"
+async def test_a_set_up_that_cannot_be_read_is_a_problem_beside_a_note(tmp_path, monkeypatch):
+    async def facts(self: Inspector) -> Facts:
+        raise PermissionDenied("no")
 
-
-@pytest.mark.parametrize(
-    "seen, added, server, number, claims",
-    [(1, 0, 1, 8, 7), (1, 0, 2, 1, 7), (3, 0, 1, 1, (2 << 32) + 9), (1, 1, None, 1, 7)],
-)
-def test_tokens_that_grow_over_any_move_are_sound(seen, added, server, number, claims):
-    found = sound(tokens=Tokens(seen, added, server, number, claims))
-    assert "tokens" not in worst(found)
-
-
-def test_data_that_came_without_their_sequences_are_told_even_if_tokens_grow():
-    found = sound(tokens=Tokens(1, 0, 2, 1, 7, behind=True))
-    assert worst(found)["tokens"] == "leasework schema lift-tokens"
-
-
-def test_a_missing_row_of_the_incarnation_is_told():
-    assert "lift-tokens" in worst(sound(tokens=None))["tokens"]
-
-
-def test_autovacuum_that_is_off_or_cannot_keep_up_is_told():
-    assert "autovacuum" in worst(sound(settings={**GOOD, "autovacuum": "off"}))
-    table = TableView("job", 1000, 900_000, 0, 0, None, 0, 0, 1)
-    assert 'vacuum (verbose) "leasework".job' in worst(sound(tables=[table]))["autovacuum"]
-
-
-def test_a_pooler_and_a_role_whose_commits_are_weak_are_refused():
-    told = judge(sound(pooler=TRANSACTION, settings={**GOOD, "synchronous_commit": "off"}))
-    words = next(f.sentence for f in told if f.kind == "synchronous_commit")
-    assert "refuses to start through a pooler" in words
-
-
-@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-def test_an_isolation_is_told_where_sessions_cannot_set_it(isolation):
-    settings = {**GOOD, "default_transaction_isolation": isolation}
-    assert worst(sound(settings=settings)) == {}
-    told = worst(sound(pooler=TRANSACTION, settings=settings))
-    assert "set default_transaction_isolation = 'read committed'" in told["isolation"]
-
-
-def test_what_broke_off_in_the_middle_is_told_beside_what_was_seen():
-    told = judge(sound(error=UnsafeServer("it went away", do="Look")))
-    assert (
-        told[-1].kind == "database_refuses"
-        and told[-1].sentence.endswith("(midway)")
-        and len(told) > 5
-    )
-
-
-def test_a_slow_network_and_late_renewals_ask_for_a_longer_recover_within():
-    assert recommended(sound(), 15).seconds == 15
-    assert recommended(sound(), 15).least == 9
-    slow = sound(clocks=Clocks([0.6], watched=5.0))
-    advice = recommended(slow, 15)
-    assert advice.seconds > 15
-    assert Timings.derive(advice.seconds).call_timeout >= 5 * 0.6
-    assert "recover_within" in worst(slow)
-    late = sound(gaps=[Gaps("w", 10.0, 6.0)])
-    assert recommended(late, 15).seconds > 15
-    # who is silent for a whole lease is dead and no measure of the living
-    assert recommended(sound(gaps=[Gaps("w", 10.0, 60.0)]), 15).seconds == 15
-
-
-def test_a_node_that_fenced_itself_asks_for_the_next_longer_one():
-    assert recommended(sound(trouble={"node_fenced": 2}), 15).seconds == 20
+    monkeypatch.setattr(Inspector, "facts", facts)
+    app = App(f"host={tmp_path} dbname=x user=y")
+    found = await app.diagnose(role="enqueue")
+    assert [finding.level for finding in found] == ["wrong", "note"]
+    assert found[0].kind == "database_away"
+    await app.close()
 
 
 async def test_an_unknown_role_is_refused_with_the_nearest_one():

@@ -2,26 +2,26 @@
 
 A check is declared once: its kind, what it means, what helps, and a function that turns facts into
 sentences. Everything else comes from :data:`CHECKS`: the metric ``leasework_problems`` has a series
-for each kind, `leasework metrics rules` an alert, and docs/reference/checks.md an entry. The checks
-that judge an examination belong to the doctor and have no metric. Those for an unreachable database
-have no function: the error is the finding.
+for each kind, `leasework metrics rules` an alert, and docs/reference/checks.md an entry. The doctor
+makes all checks; those of the set-up are its alone and have no metric. Those for an unreachable
+database have no function: the error is the finding.
 """
 
-from leasework.watch.checks import nodes, jobs, schedules, house, database  # isort: skip  # the order of what people read
+from leasework.watch.checks import nodes, jobs, schedules, house, setup  # isort: skip  # the order of what people read
 from leasework.watch.checks.nodes import claimants
 from leasework.watch.checks.registry import (
     CHECKS,
     COUNT_CAP,
     Check,
     database_problem,
-    judge,
     problems,
+    setup_problems,
 )
 
-KINDS = tuple(kind for kind, one in CHECKS.items() if not one.examined)
+KINDS = tuple(kind for kind, one in CHECKS.items() if not one.setup)
 """The kinds of problems of a running application."""
 
 __all__ = [
-    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database",
-    "database_problem", "house", "jobs", "judge", "nodes", "problems", "schedules",
+    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database_problem", "house", "jobs",
+    "nodes", "problems", "schedules", "setup", "setup_problems",
 ]  # fmt: skip

@@ -95,7 +95,7 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
     "a session that this login may not see, counts once its snapshot is "
     f"{HIDDEN_TRANSACTIONS:,} transactions old.",
     "End the transaction, or drop the replication slot",
-    page="database", shared=True, doctor=True,
+    page="database", shared=True,
 )  # fmt: skip
 def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
     grow = ": vacuum cannot remove dead rows, and tables grow"
@@ -152,7 +152,7 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
 @check(
     "Live nodes run different versions of leasework.",
     "Normal during a deployment; otherwise upgrade all nodes to the same version (leasework nodes)",
-    page="nodes", alert="info", alert_after="1h", doctor=True,
+    page="nodes", alert="info", alert_after="1h",
 )  # fmt: skip
 def _versions_differ(facts: Facts) -> Iterator[str | Said]:
     versions = sorted({node.version for node in facts.live_nodes})

@@ -16,9 +16,9 @@ from leasework.config import TROUBLE_SECONDS
 from leasework.errors import shorten
 from leasework.model.moments import duration
 from leasework.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleLag
-from leasework.ports.doctor import Examination
+from leasework.ports.setup import Setup
 from leasework.watch.facts import Facts
-from leasework.watch.finding import OK, WRONG, Finding
+from leasework.watch.finding import WRONG, Finding
 
 COUNT_CAP = 10_000
 """The summary's counts stop at this number."""
@@ -33,12 +33,8 @@ class Said(Struct, frozen=True):
     do: str | None = None
 
 
-def fine(sentence: str) -> Said:
-    return Said(sentence, level=OK, do="")
-
-
 Find = Callable[[Any], Iterator["str | Said"]]
-"""Gets the :class:`Facts`, or the Examination if the check is examined."""
+"""Gets the :class:`Facts`, or the :class:`Setup` if the check is of the set-up."""
 
 
 class Check(Struct, frozen=True):
@@ -60,10 +56,8 @@ class Check(Struct, frozen=True):
     """How long the problem lasts before the alert fires."""
     error: type[errors.LeaseworkError] | None = None
     """The class of error that this check stands for."""
-    doctor: bool = False
-    """It is about what the application stands on, so that it is wrong for the doctor, too."""
-    examined: bool = False
-    """It judges an examination, which only the doctor makes: it has no metric and no alert."""
+    setup: bool = False
+    """It judges the set-up, which only the doctor reads: it has no metric and no alert."""
 
     @property
     def docs(self) -> str:
@@ -98,7 +92,7 @@ def check(meaning: str, hint: str, **options: Any) -> Callable[[Find], Find]:
     return declare
 
 
-examined = partial(check, examined=True)
+setup_check = partial(check, setup=True)
 
 
 def problems(facts: Facts, apps: Collection[str] = ()) -> list[Finding]:
@@ -108,26 +102,20 @@ def problems(facts: Facts, apps: Collection[str] = ()) -> list[Finding]:
     found = [
         one.finding(said)
         for one in CHECKS.values()
-        if one.find and not one.examined
+        if one.find and not one.setup
         for said in one.find(facts if one.shared else mine)
     ]
     return sorted(found, key=lambda finding: finding.info)
 
 
-def judge(found: Examination) -> list[Finding]:
-    """What the doctor says of an examination, in the order of the checks."""
-    if found.error is not None and not found.server:
-        return [database_problem(found.error)]
-    told = [
+def setup_problems(setup: Setup) -> list[Finding]:
+    """What is wrong with the set-up or worth knowing, in the order of the checks."""
+    return [
         one.finding(said)
         for one in CHECKS.values()
-        if one.find and one.examined
-        for said in one.find(found)
+        if one.find and one.setup
+        for said in one.find(setup)
     ]
-    if found.error is not None:
-        problem = database_problem(found.error)
-        told.append(replace(problem, sentence=f"{problem.sentence} (midway)"))
-    return told
 
 
 def database_problem(error: errors.LeaseworkError) -> Finding:
