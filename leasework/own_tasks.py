@@ -180,23 +180,19 @@ async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> 
 
 
 # -- forks -----------------------------------------------------------------------------------------
-_generation = 0
-
-
-def generation() -> int:
-    """Grows in the child of each fork."""
-    return _generation
+generation = 0
+"""Grows in the child of each fork."""
 
 
 def _after_fork_in_child() -> None:
-    global _generation
-    _generation += 1
+    global generation
+    generation += 1
 
 
 def leave_if_copy(process: int, error: BaseException | None = None) -> None:
-    """End this process if it was forked since ``generation()`` was ``process``. A handler that
+    """End this process if it was forked since ``generation`` was ``process``. A handler that
     forks must not return to leasework twice. Nothing of the parent's is closed or sent."""
-    if process != _generation:
+    if process != generation:
         code = _code_of(error)
         _flush()
         os._exit(code)

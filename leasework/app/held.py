@@ -25,7 +25,7 @@ class Held:
         self._prefix = prefix
         self._bid: Bid | None = None
         self._guard: Guard | None = None
-        self._process = own_tasks.generation()
+        self._process = own_tasks.generation
         self.name: str = name
         """The name, without a prefix."""
 
@@ -34,12 +34,12 @@ class Held:
         return self._prefix + self.name
 
     def _new_bid(self, *arguments: Any, **options: Any) -> Bid:
-        self._process = own_tasks.generation()
+        self._process = own_tasks.generation
         return Bid(self._full_name, self._app.env, *arguments, **options)
 
     def _copied(self) -> bool:
         """Return whether this is the child of a fork inside the block: the parent holds it."""
-        return self._process != own_tasks.generation()
+        return self._process != own_tasks.generation
 
     def _now(self) -> Bid | None:
         """Return the bid if its term is valid at this moment."""

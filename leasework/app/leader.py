@@ -168,7 +168,7 @@ class Leader(Held):
             )
         # here, so that the caller gets the error if the database refuses
         guard = await self._app.desk.take(leader=True)
-        self._process = own_tasks.generation()
+        self._process = own_tasks.generation
         self._left, self._unused = False, guard
         self._gained.clear()
         self._task = asyncio.create_task(self._stand(guard), name=f"leasework-{self._full_name}")

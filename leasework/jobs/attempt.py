@@ -80,7 +80,7 @@ class Attempts:
             "process": in_process,
         }
         self._slots = slots
-        self._process = own_tasks.generation()
+        self._process = own_tasks.generation
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
         self.state: Any = None

@@ -123,14 +123,14 @@ class Bid:
         self._env = env
         self._lease: Lease | None = None
         self._membership: Membership | None = None
-        self._process = own_tasks.generation()
+        self._process = own_tasks.generation
 
     def valid(self) -> bool:
         """Return whether this process holds the term at this moment."""
         lease, membership = self._lease, self._membership
         if lease is None or membership is None or self.lost._set:
             return False
-        if self._process != own_tasks.generation():
+        if self._process != own_tasks.generation:
             return False  # after a fork, the term is the parent's
         now = self._env.boot_now()
         # compare the token last: another thread may be replacing the term

@@ -15,7 +15,6 @@ import psycopg
 import pytest
 
 from leasework.pg.connection.connect import connect
-from leasework.pg.connection.fast.exchange import Answer
 from leasework.pg.connection.fast.link import Link, settle
 from leasework.pg.sql import Query
 from tests.support.wait import until_async
@@ -109,7 +108,7 @@ async def test_notifications_are_read_between_statements(
     link: Link, other: psycopg.AsyncConnection
 ):
     heard: list[str | None] = []
-    link.hear(heard.append)
+    link.on_notification(heard.append)
     await link.execute("listen here")
     for number in range(3):
         for text in (f"{number} a", f"{number} ä"):
@@ -122,7 +121,7 @@ async def test_notifications_are_read_between_statements(
 @pytest.mark.parametrize("way", ["cursor", "no cursor", "transaction"])
 async def test_notifications_that_come_with_an_answer_are_read(link: Link, way: str):
     heard: list[str | None] = []
-    link.hear(heard.append)
+    link.on_notification(heard.append)
     await link.execute("listen here")
     for number in "12":
         if way == "no cursor":
@@ -143,7 +142,7 @@ async def test_whoever_hears_notifications_is_told_once_that_the_connection_is_g
     link: Link, other: psycopg.AsyncConnection, how: str, waits: bool
 ):
     heard: list[str | None] = []
-    link.hear(heard.append)
+    link.on_notification(heard.append)
     await link.execute("listen here")
     await sent(link, Query(b"select 1", ()))
     calls = []
@@ -167,10 +166,10 @@ async def test_whoever_hears_notifications_is_told_once_that_the_connection_is_g
 
 # -- statements without a cursor -----------------------------------------------------------------
 async def sent(link: Link, query: Query, **params: Any) -> list[Any]:
-    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     link.send(query, params, partial(settle, answer))
     async with asyncio.timeout(60):
-        return (await answer).rows()
+        return link.rows(await answer)
 
 
 _PREPARED = "select count(*) from pg_prepared_statements where name like 'leasework%'"

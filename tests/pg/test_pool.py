@@ -17,8 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from leasework.config import Settings
 from leasework.errors import BadPayload, Unavailable, WrongConnection
-from leasework.pg.connection import session as sessions
-from leasework.pg.connection.fast.exchange import Answer
+from leasework.pg.connection.fast.link import Link
 from leasework.pg.connection.pool import Pool
 from leasework.pg.connection.session import Session
 from leasework.pg.sql import query
@@ -80,13 +79,13 @@ async def test_the_server_has_the_next_statement_while_the_rows_of_the_last_are_
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy: list[bool] = []
-    read = sessions.read
+    rows = Link.rows
 
-    def watched(answer: Answer) -> Any:
+    def watched(link: Link, result: Any) -> Any:
         busy.append(is_busy(session_of(pool)))
-        return read(answer)
+        return rows(link, result)
 
-    monkeypatch.setattr(sessions, "read", watched)
+    monkeypatch.setattr(Link, "rows", watched)
     await asyncio.gather(*[pool.fetch(*WAKE) for _ in range(3)])
     assert busy == [True, True, False]
 

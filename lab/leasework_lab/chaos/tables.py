@@ -13,7 +13,7 @@ import psycopg
 
 from leasework.config import Settings
 from leasework.errors import ConfigError, Unavailable
-from leasework.pg.connection.fast.exchange import Row
+from leasework.pg.connection.fast.link import Row
 from leasework.pg.connection.session import Session
 from leasework.pg.schema import migrate
 from leasework.pg.sql import statement

@@ -12,11 +12,6 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from leasework.errors import BadPayload
-from leasework.pg.connection.fast.exchange import Row
-from leasework.pg.connection.pool import Pool
-from leasework.pg.connection.session import Params
-
 _NOT_ASCII = re.compile("[^\x00-\x7f]")
 
 
@@ -24,21 +19,9 @@ _READ_BY_PEOPLE = ("errors", "tracebacks", "reason", "note", "says", "info", "ev
 """Parameters of statements with text for people."""
 
 
-def has_words(params: Params) -> bool:
-    """Return whether any of the parameters is text for people."""
-    return not params.keys().isdisjoint(_READ_BY_PEOPLE)
-
-
-async def fetch_told(
-    pool: Pool, name: str, params: Params, timeout: float | None = None, *how: bool
-) -> list[Row]:
-    """Run one statement that has such a parameter, and return its rows. If the database refuses the
-    text, send it again in ASCII."""
-    try:
-        return await pool.fetch(name, params, timeout, *how)
-    except BadPayload:
-        told = {key: in_ascii(params[key]) for key in _READ_BY_PEOPLE if key in params}
-        return await pool.fetch(name, {**params, **told}, timeout, *how)
+def words_in_ascii(params: dict[str, Any]) -> dict[str, Any]:
+    """Return those of a statement's parameters that are text for people, in ASCII."""
+    return {name: in_ascii(params[name]) for name in _READ_BY_PEOPLE if name in params}
 
 
 def in_ascii(value: Any) -> Any:

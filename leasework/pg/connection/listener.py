@@ -47,7 +47,7 @@ class Listener:
         self._said = False
         """The event listen_lost was emitted, and wake-ups have not arrived since."""
         self._echo = ""
-        self._heard = asyncio.Event()
+        self._arrived = asyncio.Event()
         """Set when the echo has arrived, or never will."""
         self._lost = asyncio.Event()
         """Set when the connection has ended."""
@@ -62,7 +62,7 @@ class Listener:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._pool.deafen(self._told)
+        self._pool.unlisten(self._on_notification)
 
     def check(self) -> None:
         if self.healthy:
@@ -88,7 +88,7 @@ class Listener:
     async def _listen(self) -> str:
         """Listen until it fails, and return the reason."""
         self._lost.clear()
-        facts = await self._pool.listen(self._told)
+        facts = await self._pool.listen(self._on_notification)
         self.pooled = facts.pooled
         if self.pooled:
             self._said = False  # report this reason even after an earlier one
@@ -101,7 +101,7 @@ class Listener:
         while not self._lost.is_set():
             self._due.clear()
             self._echo = str(self._env.new_id())
-            self._heard.clear()
+            self._arrived.clear()
             if not await self._store.notify(f"n:{self._echo}"):
                 if self.healthy:
                     self.healthy = False
@@ -109,7 +109,7 @@ class Listener:
                 self._say(_QUEUE_FULL)
                 await self._pause(Tuning.listen_retry_seconds)
                 continue
-            if not await own_tasks.within(call_timeout, self._heard.wait()):
+            if not await own_tasks.within(call_timeout, self._arrived.wait()):
                 return "a test notification did not arrive"
             if not self.healthy and not self._lost.is_set():
                 self.healthy, self._said = True, False
@@ -123,18 +123,18 @@ class Listener:
         """Wait until the next test is due, at most ``seconds``."""
         await own_tasks.within(seconds, self._due.wait())
 
-    def _told(self, text: str | None) -> None:
+    def _on_notification(self, text: str | None) -> None:
         """Handle a notification, which any login of the database can send, with any text. None: the
         connection has ended."""
         if text is None:
             self._lost.set()
             self._due.set()
-            self._heard.set()
+            self._arrived.set()
             return
         kind, _, subject = text.partition(":")
         if kind == "n":
             if subject == self._echo:
-                self._heard.set()
+                self._arrived.set()
             return
         try:
             self._on_wake(Wake(kind, subject))

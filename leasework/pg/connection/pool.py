@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 from leasework import errors, own_tasks
 from leasework.config import Settings
-from leasework.pg.connection.fast.exchange import Row
-from leasework.pg.connection.fast.link import Ear, Link, settle
+from leasework.pg.connection.fast.link import Link, OnNotification, Row, settle
 from leasework.pg.connection.session import Params, ServerFacts, Session
 from leasework.pg.schema.migrate import SCHEMA_NUMBER, check_known, missing
 from leasework.tuning import Tuning
@@ -52,11 +51,11 @@ class Pool:
         self._size = size
         self._idle_seconds = idle_seconds
         self._trimming: asyncio.TimerHandle | None = None
-        self._process = own_tasks.generation()
+        self._process = own_tasks.generation
         self._running: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
         """Set when a call has ended."""
-        self._ears: set[Ear] = set()
+        self._on_notification: set[OnNotification] = set()
         self.statements = 0
         """The number of statements sent, for the tests of idle costs and for metrics."""
 
@@ -71,11 +70,12 @@ class Pool:
         """Run one statement and return its rows. ``timeout`` is in seconds, for the wait and the
         run together. ``aside``: use a new connection, so that no other call waits for this one, and
         where the planner may choose any scan. ``waits``: it may wait for other transactions."""
-        self._check_process()
+        if self._process != own_tasks.generation:
+            raise _of_the_parent()
         left = self._settings.call_timeout if timeout is None else timeout
         if aside:
             return await self._fetch_aside(name, params, left)
-        if waits or not self._idle or not self._idle[-1].usable:
+        if waits or not self._idle or not self._idle[-1].connection.usable:
             session, left = await self._session(left, waits)
         else:
             session = self._idle.pop()
@@ -95,33 +95,24 @@ class Pool:
     async def copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
         """Run a COPY of at most ``most`` rows and ``most_bytes``. Its time limit grows with the
         rows and bytes that were sent."""
-        self._check_process()
         session, left = await self._session(self._settings.call_timeout)
         self.statements += 1
         await self._detached(self._run(session, session.copy(name, rows, left, most, most_bytes)))
 
-    async def listen(self, ear: Ear) -> ServerFacts:
+    async def listen(self, call: OnNotification) -> ServerFacts:
         """Make one of the connections listen to the schema's channel, and pass notifications to
-        ``ear`` until ``deafen``. If the returned facts say ``pooled``, it does not listen."""
-        self._check_process()
-        self._ears.add(ear)
+        ``call`` until ``unlisten``. If the returned facts say ``pooled``, it does not listen."""
+        self._on_notification.add(call)
         session, left = await self._session(self._settings.call_timeout)
         if session.facts.pooled:
             self._give_back(session)
         else:
             self.statements += 1
-            await self._detached(self._run(session, session.listen(self._tell, left)))
+            await self._detached(self._run(session, session.listen(self._pass_on, left)))
         return session.facts
 
-    def deafen(self, ear: Ear) -> None:
-        self._ears.discard(ear)
-
-    def _check_process(self) -> None:
-        if self._process != own_tasks.generation():
-            raise errors.WrongConnection(
-                "a forked child cannot use the connections of its parent",
-                do="End the child with os._exit(), or start a new process instead of forking",
-            )
+    def unlisten(self, call: OnNotification) -> None:
+        self._on_notification.discard(call)
 
     async def _detached(self, work: Coroutine[Any, Any, T]) -> T:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -160,14 +151,16 @@ class Pool:
         self.statements += 1
         return await self._detached(fetch())
 
-    def _tell(self, text: str | None) -> None:
-        for ear in list(self._ears):
-            ear(text)
+    def _pass_on(self, text: str | None) -> None:
+        for call in list(self._on_notification):
+            call(text)
 
     # -- who has a session ------------------------------------------------------------------------
     async def _session(self, seconds: float, waits: bool = False) -> tuple[Session, float]:
         """Wait for a session, at most ``seconds``. Return it and how many of them are left. Give it
         back with ``_give_back``."""
+        if self._process != own_tasks.generation:
+            raise _of_the_parent()
         loop = asyncio.get_running_loop()
         turn = _Waiting(loop.create_future(), seconds, waits)
         (self._patient if waits else self._prompt).append(turn)
@@ -227,21 +220,24 @@ class Pool:
         session.waits = False
         self._idle.append(session)  # the next caller checks whether it is usable
         if self._idle_seconds is not None:
-            session.idle_since = self.now()
-            self._trim_in(self._idle_seconds)
-        self._serve()
+            loop = asyncio.get_running_loop()
+            session.idle_since = loop.time()
+            if self._trimming is None:
+                self._trimming = loop.call_later(self._idle_seconds, self._trim)
+        if self._prompt or self._patient:
+            self._serve()
         self._changed.set()
 
     def _late(self, turn: _Waiting) -> None:
         turn.late = True
         if turn in self._opening:  # that has its own time limit
             return
-        told = self._refusal or errors.Unavailable(
+        why = self._refusal or errors.Unavailable(
             f"no connection was free within {turn.seconds:.3g} s",
             do="Make fewer calls at once"
             + (", or raise user_connections" if self._role == "user" else ""),
         )
-        error = errors.Unavailable(told.what, got=told.got, do=told.do)  # each call raises its own
+        error = errors.Unavailable(why.what, got=why.got, do=why.do)  # each call raises its own
         settle(turn.session, None, error)
 
     async def _open_for(self, turn: _Waiting) -> Session:
@@ -278,10 +274,6 @@ class Pool:
         self._refusal = None
         self._serve()
 
-    def _trim_in(self, seconds: float) -> None:
-        if self._trimming is None:
-            self._trimming = asyncio.get_running_loop().call_later(seconds, self._trim)
-
     def _trim(self) -> None:
         """Close sessions that have been idle for too long. The pool takes the last session first,
         so the first ones have been idle for longest."""
@@ -291,7 +283,8 @@ class Pool:
         while self._idle and self._idle[0].idle_since <= old:
             self._drop(self._idle.pop(0))
         if self._idle:
-            self._trim_in(self._idle[0].idle_since - old)
+            left = self._idle[0].idle_since - old
+            self._trimming = asyncio.get_running_loop().call_later(left, self._trim)
 
     def _drop(self, session: Session) -> None:
         self._open.discard(session)
@@ -338,6 +331,13 @@ class _Waiting:
         self.give_up_at = self.came + seconds
         self.waits = waits
         self.late = False
+
+
+def _of_the_parent() -> errors.WrongConnection:
+    return errors.WrongConnection(
+        "a forked child cannot use the connections of its parent",
+        do="End the child with os._exit(), or start a new process instead of forking",
+    )
 
 
 async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 from msgspec import Struct
+from psycopg.pq.abc import PGresult
 from psycopg.types.json import set_json_loads
 
 from leasework import errors
@@ -21,10 +22,8 @@ from leasework.model.job import decode
 from leasework.pg.connection.connect import connect, read_iso
 from leasework.pg.connection.dsn import read_dsn
 from leasework.pg.connection.fast.copying import batched
-from leasework.pg.connection.fast.exchange import Answer, Row
-from leasework.pg.connection.fast.link import Ear, Link, settle
+from leasework.pg.connection.fast.link import Link, OnNotification, Row, settle
 from leasework.pg.connection.faults import PRIMARY, translate
-from leasework.pg.connection.timer import Timer
 from leasework.pg.sql import in_sql, query, statement
 from leasework.tuning import Tuning
 
@@ -47,6 +46,7 @@ plans depend on what is there."""
 _ALLOW = "set local statement_timeout ="
 _COPY_LINES, _COPY_CHARS = 500, 1 << 18  # the most in one write, so that other tasks can run
 _LONGEST_MS = (1 << 31) - 1
+_SHORTEST_SECONDS = 0.001
 
 SCHEMA_NUMBERS = "session/schema"
 """The statement that reads the numbers that ``pool.check_numbers`` checks."""
@@ -68,6 +68,71 @@ class ServerFacts(Struct, frozen=True):
     """The number of the newest migration. None: the schema does not exist. 0: it has none."""
     schema_min_known: int
     """The number of the oldest migration that a program must know to work with the schema."""
+
+
+class Timer:
+    """The time limit of a connection's calls, one after the other. Most calls end long before the
+    first check. So all share one timer of the loop: when it fires, it is set again for the call
+    that runs then."""
+
+    __slots__ = ("_handle", "_late", "_link", "_loop", "_seconds", "_until", "_wakes_at")
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._wakes_at = 0.0
+        self._until: float | None = None
+        self._seconds = 0.0
+        self._late = False
+
+    def start(self, seconds: float) -> None:
+        """Give the call ``seconds`` from now."""
+        self._seconds, self._late = seconds, False
+        now = self._loop.time()
+        until = self._until = now + max(seconds, _SHORTEST_SECONDS)
+        if self._handle is None or self._wakes_at > until:
+            self.close()
+            self._set(min(until, now + Tuning.socket_look_seconds))
+
+    def extend(self, seconds: float) -> None:
+        """Give the call ``seconds`` more."""
+        self._seconds += seconds
+        if self._until is not None:
+            self._until += seconds
+
+    def stop(self) -> None:
+        """The call has ended."""
+        self._until = None
+
+    def close(self) -> None:
+        """End the timer. There is no further call."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def explained(self, error: Exception, *, sent: bool = True) -> errors.LeaseworkError:
+        """Return the error to raise for the call's error."""
+        if self._late:
+            text = f"the database did not answer within {self._seconds:.3g} s"
+            return errors.Unavailable(text, sent=sent)
+        return translate(error, sent=sent)
+
+    def _set(self, moment: float) -> None:
+        self._wakes_at = moment
+        self._handle = self._loop.call_at(moment, self._look)
+
+    def _look(self) -> None:
+        self._handle = None
+        if self._until is None:
+            return
+        now = self._loop.time()
+        if self._until > now:
+            self._set(min(self._until, now + Tuning.socket_look_seconds))
+            self._link.look()
+        else:
+            self._late = True
+            self._link.give_up("the call took too long")
 
 
 class Session:
@@ -133,18 +198,18 @@ class Session:
         """Do what ``fetch`` does, without a cursor. ``free`` is called once, when the statement
         ends, even if the caller was cancelled: the session then has room for the next statement,
         while this caller reads its rows."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[PGresult] = asyncio.get_running_loop().create_future()
         timer = self._timer
         timer.start(timeout)
 
-        def ended(came: Answer | None, error: BaseException | None) -> None:
+        def ended(result: PGresult | None, error: BaseException | None) -> None:
             timer.stop()
             if isinstance(error, _DRIVERS):
-                told = timer.explained(error)
-                told.__cause__ = error
-                error = told
+                explained = timer.explained(error)
+                explained.__cause__ = error
+                error = explained
             free()
-            settle(answer, came, error)
+            settle(answer, result, error)
 
         try:
             self.connection.send(query(name, self._settings.schema), params, ended)
@@ -154,7 +219,11 @@ class Session:
             if isinstance(error, _OF_A_CALL):
                 raise timer.explained(error) from error
             raise
-        return read(await answer)
+        result = await answer
+        try:
+            return self.connection.rows(result)
+        except psycopg.Error as error:
+            raise translate(error, sent=True) from error
 
     async def copy(
         self, name: str, lines: Iterable[str], timeout: float, most: int, most_bytes: int = 0
@@ -187,9 +256,9 @@ class Session:
                 raise
             await self.connection.commit()
 
-    async def listen(self, ear: Ear, timeout: float) -> None:
-        """Listen to the schema's channel from now on; see :meth:`Link.hear`."""
-        self.connection.hear(ear)
+    async def listen(self, call: OnNotification, timeout: float) -> None:
+        """Listen to the schema's channel from now on; see :meth:`Link.on_notification`."""
+        self.connection.on_notification(call)
         async with self.guarded(timeout):
             await self.connection.execute(f"listen {in_sql(self._settings.schema)}".encode())
 
@@ -225,14 +294,6 @@ def connect_options(settings: Settings, role: str) -> dict[str, Any]:
         "application_name": f"leasework {role}",
         **read_dsn(settings.dsn),
     }
-
-
-def read(answer: Answer) -> list[Row]:
-    """Return the rows of an answer in Python's types."""
-    try:
-        return answer.rows()
-    except psycopg.Error as error:
-        raise translate(error, sent=True) from error
 
 
 async def _close(connection: Link) -> None:

@@ -15,8 +15,7 @@ from leasework import errors
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.pg.connection.connect import connect, read_iso
-from leasework.pg.connection.fast.exchange import Row
-from leasework.pg.connection.fast.link import Link
+from leasework.pg.connection.fast.link import Link, Row
 from leasework.pg.connection.faults import translate
 from leasework.pg.connection.session import connect_options
 from leasework.pg.schema import migrate

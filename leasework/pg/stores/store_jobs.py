@@ -10,13 +10,13 @@ from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
-from leasework.errors import Conflict, LeaseworkError, PermissionDenied
+from leasework.errors import BadPayload, Conflict, LeaseworkError, PermissionDenied
 from leasework.model.begins import Begins, Range
 from leasework.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
 from leasework.model.states import State
-from leasework.pg.connection.encodings import fetch_told
+from leasework.pg.connection.encodings import words_in_ascii
 from leasework.pg.connection.fast.copying import NULL, field, text
-from leasework.pg.connection.fast.exchange import Row
+from leasework.pg.connection.fast.link import Row
 from leasework.pg.connection.pool import Pool
 from leasework.ports import Acked, AckItem, JobStore, Now, OperatorStore
 from leasework.tuning import Tuning
@@ -152,7 +152,11 @@ class PgJobs(JobStore, OperatorStore):
             "counts": [d.counts for d in decisions],
             "held": [d.held_because for d in decisions],
         }
-        return _acked(items, await fetch_told(self._pool, "job/ack", params))
+        try:
+            left = await self._pool.fetch("job/ack", params)
+        except BadPayload:
+            left = await self._pool.fetch("job/ack", {**params, **words_in_ascii(params)})
+        return _acked(items, left)
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         acked = await self.ack(node, items, now)

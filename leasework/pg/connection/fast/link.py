@@ -7,12 +7,17 @@ at once, in the loop's callback.
 That callback may never come: for a socket with a pending error, uvloop calls it once and never
 again, even if only the server's last message was read. So while a statement runs, the timer
 also calls ``look`` from time to time, and ``give_up`` when the statement's time is over.
+
+``send`` sends a statement without psycopg's cursor, which is most of the client's cost of a short
+statement (ADR 20). psycopg still converts values and rows. A statement is prepared at its fifth
+use, or when its values are big.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -20,17 +25,25 @@ from typing import Any, ClassVar, cast
 
 import psycopg
 from psycopg.abc import RV, PQGen
-from psycopg.pq import ConnStatus, TransactionStatus
-from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_W, Ready, Wait
+from psycopg.abc import Transformer as Transforms
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import READY_NONE, READY_R, READY_W, WAIT_R, WAIT_RW, WAIT_W, Ready, Wait
 
-from leasework.pg.connection.fast.exchange import Exchange, Row
 from leasework.pg.sql import Query
 from leasework.tuning import Tuning
 
+Row = tuple[Any, ...]
 Ended = Callable[[Any, BaseException | None], None]
-"""Called with a statement's answer or its error."""
-Ear = Callable[[str | None], None]
+"""Called with a statement's result or its error."""
+OnNotification = Callable[[str | None], None]
 """Called with the text of each notification, and once with None when the connection has ended."""
+
+_FORGOTTEN = ("0A000", "26000")
+"""A table has changed since the statement was prepared, or the server no longer has the statement
+(psycopg deallocates all when it rolls back). It was not executed, and is sent unprepared."""
+_GOOD = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Link(psycopg.AsyncConnection[Row]):
@@ -47,9 +60,17 @@ class Link(psycopg.AsyncConnection[Row]):
     """The current statement, which is resumed when there is input."""
     _ended: Ended | None = None
     """The callback of the current statement."""
-    _exchange: Exchange | None = None
+    _transformer: Transforms | None = None
+    """Converts values and rows. It also remembers how."""
     _given_up = False
-    _ear: Ear | None = None
+    _on_notification: OnNotification | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._uses: Counter[tuple[Query, tuple[int, ...]]] = Counter()
+        self._made = 0
+        self._prepared_as: dict[tuple[Query, tuple[int, ...]], bytes] = {}
+        """The names of the statements that ``send`` has prepared, by text and types."""
 
     @property
     def usable(self) -> bool:
@@ -58,24 +79,30 @@ class Link(psycopg.AsyncConnection[Row]):
         return not self._given_up and not self.closed and status == TransactionStatus.IDLE
 
     def send(self, query: Query, params: Mapping[str, Any], ended: Ended) -> None:
-        """Execute a statement as its own transaction. ``ended`` is called once, with an Answer or
-        a psycopg.Error, even if the caller was cancelled.
+        """Execute a statement as its own transaction. ``ended`` is called once, with the result
+        (see ``rows``) or a psycopg.Error, even if the caller was cancelled.
 
         Raises psycopg.Error if the statement cannot be sent.
         """
         self._refuse_to_share()
         if self.lock.locked():
             raise psycopg.OperationalError("another statement is under way")
-        exchange = self._exchange
-        if exchange is None:
-            exchange = self._exchange = Exchange(self)
-        steps = exchange.steps(query, params)
+        steps = self._execution(query, params)
         try:
             wanted = next(steps)
         except BaseException:
             self._keep()
             raise
         self._begin(steps, wanted, ended)
+
+    def rows(self, result: PGresult) -> list[Row]:
+        """Return the rows of a result in Python's types, even after the next statement was sent.
+        Raises psycopg.Error."""
+        if not result.nfields:
+            return []
+        assert self._transformer is not None
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
 
     async def wait(self, gen: PQGen[RV], *limits: Any, **named: Any) -> RV:
         """Execute one of psycopg's own statements. Raises psycopg.Error."""
@@ -102,11 +129,13 @@ class Link(psycopg.AsyncConnection[Row]):
             await self._stop(gen)
             raise
 
-    def hear(self, ear: Ear) -> None:
-        """Call ``ear`` from now on, in the loop's callback. It must not raise."""
-        if self._ear is None:  # for notifications that psycopg's own statements read
-            self.add_notify_handler(lambda note: self._ear and self._ear(note.payload))
-        self._ear = ear
+    def on_notification(self, call: OnNotification) -> None:
+        """Pass notifications to ``call`` from now on, in the loop's callback. It must not raise."""
+        if self._on_notification is None:  # for those that psycopg's own statements read
+            self.add_notify_handler(
+                lambda note: self._on_notification and self._on_notification(note.payload)
+            )
+        self._on_notification = call
 
     def look(self) -> None:
         """Read input for the current statement, even if the loop has reported none."""
@@ -118,20 +147,68 @@ class Link(psycopg.AsyncConnection[Row]):
         connection cannot be used any more. It must still be closed."""
         with suppress(psycopg.Error, OSError):
             # without a new descriptor, because the process may have none left
-            twin = socket.socket(fileno=self.fileno())
+            borrowed = socket.socket(fileno=self.fileno())
             try:
-                twin.shutdown(socket.SHUT_RDWR)
+                borrowed.shutdown(socket.SHUT_RDWR)
             finally:
-                twin.detach()
+                borrowed.detach()
         self._end(why)
 
     async def close(self) -> None:
         self._end("the connection was closed")
         await super().close()
 
+    # -- a statement without a cursor ------------------------------------------------------------
+    def _execution(self, query: Query, params: Mapping[str, Any]) -> PQGen[PGresult]:
+        """Send a statement and read its result. Raises psycopg.Error."""
+        transformer = self._transformer = self._transformer or Transformer(self)
+        values = transformer.dump_sequence([params[name] for name in query.names], query.formats)
+        types, formats = transformer.types or (), transformer.formats
+        name = self._prepared_as.get((query, types))
+        if name is None:
+            big = sum(len(value) for value in values if value is not None) > Tuning.prepare_bytes
+            name = yield from self._prepare(query, types, at_once=big)
+        if name is not None:
+            self.pgconn.send_query_prepared(name, values, formats)
+            result = yield from _result(self.pgconn)
+            if result.status in _GOOD:
+                return result
+            error = self._error(result)
+            if error.sqlstate not in _FORGOTTEN:
+                raise error
+            del self._prepared_as[query, types]
+            self._uses[query, types] = 0
+        self.pgconn.send_query_params(query.text, values, types, formats)
+        result = yield from _result(self.pgconn)
+        if result.status not in _GOOD:
+            raise self._error(result)
+        return result
+
+    def _prepare(
+        self, query: Query, types: tuple[int, ...], *, at_once: bool
+    ) -> PQGen[bytes | None]:
+        """Return the name of the prepared statement. None if it is not to be prepared yet."""
+        key, known = (query, types), self._prepared_as
+        self._uses[key] += 1
+        possible = self.prepare_threshold is not None and len(known) < Tuning.prepared_statements
+        if not possible or (self._uses[key] < Tuning.prepare_uses and not at_once):
+            return None
+        self._made += 1
+        name = b"leasework_%d" % self._made
+        self.pgconn.send_prepare(name, query.text, types)
+        result = yield from _result(self.pgconn)
+        if result.status != ExecStatus.COMMAND_OK:
+            raise self._error(result)
+        known[key] = name
+        return name
+
+    def _error(self, result: PGresult) -> psycopg.Error:
+        return psycopg.errors.error_from_result(result, encoding=self.info.encoding)
+
     # -- the current statement -------------------------------------------------------------------
     def _begin(self, steps: PQGen[Any], wanted: Wait, ended: Ended) -> None:
-        self._watch()
+        if self._loop is None:
+            self._watch()
         self._steps, self._ended = steps, ended
         if wanted != WAIT_R:
             self._write(bool(wanted & WAIT_W))
@@ -145,20 +222,23 @@ class Link(psycopg.AsyncConnection[Row]):
             wanted = steps.send(ready)
         except StopIteration as end:
             self._steps = self._ended = None
-            self._write(False)
+            if self._writes:
+                self._write(False)
             ended(end.value, None)
         except BaseException as wrong:
             self._steps = self._ended = None
             self._keep()
             ended(None, wrong)
         else:
-            self._write(bool(wanted & WAIT_W))
-        self._pass_on()
+            if wanted != WAIT_R or self._writes:
+                self._write(bool(wanted & WAIT_W))
+        if self._on_notification:
+            self._pass_on()
 
     def _pass_on(self) -> None:
-        """Pass on notifications that were read, alone or with a statement's answer."""
-        while self._ear and (note := self.pgconn.notifies()):
-            self._ear(note.extra.decode(errors="replace"))
+        """Pass on notifications that were read, alone or with a statement's result."""
+        while self._on_notification and (note := self.pgconn.notifies()):
+            self._on_notification(note.extra.decode(errors="replace"))
 
     def _take_in(self) -> None:
         """Read input between two statements: a notice, a changed setting, or the connection's end.
@@ -181,12 +261,12 @@ class Link(psycopg.AsyncConnection[Row]):
         self._leave()
         if ended is not None:
             ended(None, psycopg.OperationalError(why))
-        self._say_gone()
+        self._report_end()
 
-    def _say_gone(self) -> None:
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear(None)
+    def _report_end(self) -> None:
+        call, self._on_notification = self._on_notification, None
+        if call is not None:
+            call(None)
 
     def _refuse_to_share(self) -> None:
         if self._steps is not None:
@@ -239,7 +319,7 @@ class Link(psycopg.AsyncConnection[Row]):
             self._write(False)
         else:
             self._leave()
-            self._say_gone()
+            self._report_end()
 
     def _leave(self) -> None:
         """Stop watching. Required before psycopg watches the socket, and before its descriptor is
@@ -270,3 +350,27 @@ def _rest(gen: PQGen[RV], wanted: Wait) -> PQGen[RV]:
             wanted = gen.send(ready or READY_NONE)
     except StopIteration as end:
         return cast(RV, end.value)
+
+
+def _result(pgconn: PGconn) -> PQGen[PGresult]:
+    """Send all output, and read until the server is ready for the next statement."""
+    while pgconn.flush():
+        if (yield WAIT_RW) & READY_R:
+            pgconn.consume_input()  # otherwise the server may block until its output is read
+    result: PGresult | None = None
+    while True:
+        while pgconn.is_busy():
+            yield WAIT_R
+            try:
+                pgconn.consume_input()
+            except psycopg.OperationalError:
+                if result is None or result.status in _GOOD:
+                    raise  # the statement is committed only when the server is ready again
+                return result  # the server's reason for closing the connection
+        following = pgconn.get_result()
+        if following is None:
+            break
+        result = following
+    if result is None:
+        raise psycopg.OperationalError("the connection is lost")
+    return result
