@@ -46,24 +46,24 @@ class Clock:
     """The clocks of a process. ``boot_now`` (seconds, of which only differences have a meaning)
     decides who is alive. ``wall_now`` (UTC) is for people and ids, and decides nothing."""
 
-    def boot_now(self) -> float:
-        return _boot_now()
+    boot_now = staticmethod(_boot_now)
 
     def wall_now(self) -> datetime:
         return datetime.now(UTC)
 
-    def wall_millis(self) -> int:
-        """Return ``wall_now`` in milliseconds since 1970, for the many ids of a bulk enqueue."""
-        return time.time_ns() // 1_000_000
+    wall_nanos = staticmethod(time.time_ns)
+    """``wall_now`` in nanoseconds since 1970, for ids."""
 
 
 class Ids:
     """Makes UUIDv7: the first 48 bits are milliseconds, so that index inserts stay close together,
     and the ids of one process grow."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         self._clock = clock
+        self._random_bytes = random_bytes
         self._last = 0
+        """The last id's milliseconds, and a counter of 12 bits."""
 
     def new(self) -> UUID:
         return id_of(self.numbers(1)[0])
@@ -71,18 +71,14 @@ class Ids:
     def numbers(self, count: int) -> list[int]:
         """Return ``count`` ids as numbers (see ``id_of``), in growing order. It reads the clock
         once. UUIDs would be more objects for the garbage collector."""
-        first = self._next(count)
-        noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
-        return [_uuid7(ticks, bits) for ticks, bits in enumerate(noise, first)]
-
-    def _next(self, count: int) -> int:
-        """Reserve ``count`` ticks and return the first: milliseconds, and a counter of 12 bits."""
-        first = max(self._clock.wall_millis() << 12, self._last + 1)
+        first = max(self._clock.wall_nanos() // 1_000_000 << 12, self._last + 1)
         self._last = first + count - 1
-        return first
-
-    def _random_bytes(self, count: int) -> bytes:
-        return os.urandom(count)
+        noise = struct.unpack(f">{count}Q", self._random_bytes(8 * count))
+        # of 64 random bits, 62 fit between the version (7) and the variant (0b10)
+        return [
+            ((tick >> 12) << 16 | 0x7000 | tick & 0xFFF) << 64 | 0b10 << 62 | bits >> 2
+            for tick, bits in enumerate(noise, first)
+        ]
 
 
 # UUID's own constructor takes three times as long, because it accepts six forms
@@ -100,12 +96,6 @@ def id_of(number: int) -> UUID:
     return made
 
 
-def _uuid7(ticks: int, bits: int) -> int:
-    """Make an id of a tick and 62 of 64 random bits."""
-    high = (ticks >> 12) << 16 | 0x7000 | ticks & 0xFFF
-    return high << 64 | 0b10 << 62 | bits >> 2
-
-
 @dataclass(frozen=True)
 class Env:
     """What a process knows about the world outside the database."""
@@ -114,13 +104,18 @@ class Env:
     rng: random.Random = field(default_factory=random.Random)
     host: str = field(default_factory=socket.gethostname)
     pid: int = field(default_factory=os.getpid)
+    random_bytes: Callable[[int], bytes] = os.urandom
+    """For ids, of which no two processes may have the same."""
     ids: Ids = field(init=False)
     boot_now: Callable[[], float] = field(init=False)
     """The clock's method: it is called several times for each job."""
+    new_id: Callable[[], UUID] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", Ids(self.clock))
+        ids = Ids(self.clock, self.random_bytes)
+        object.__setattr__(self, "ids", ids)
         object.__setattr__(self, "boot_now", self.clock.boot_now)
+        object.__setattr__(self, "new_id", ids.new)
 
     def wall_now(self) -> datetime:
         return self.clock.wall_now()
@@ -129,13 +124,6 @@ class Env:
         """Return the time for the database to use. In production it is None: the database uses its
         own clock. A simulation returns virtual time, and ``leasework.testing`` a later moment."""
         return None
-
-    def new_id(self) -> UUID:
-        return self.ids.new()
-
-    def new_numbers(self, count: int) -> list[int]:
-        """Return ``count`` new ids as numbers, of which ``id_of`` makes UUIDs."""
-        return self.ids.numbers(count)
 
     def nonce(self) -> str:
         """Return text that nobody can guess."""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, NoReturn, TypeVar
 
-from leasework.errors import LeaseworkError
+from leasework.errors import BadJob, LeaseworkError
 
 T = TypeVar("T")
 
@@ -49,6 +49,20 @@ def start(work: Coroutine[Any, Any, T], name: str | None = None) -> OwnTask[T]:
     task = OwnTask(work, loop=asyncio.get_running_loop(), name=name, context=context)
     task.works_for = works_for
     return task
+
+
+def without_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends, because everything that it awaits blocks."""
+    before = may_block.set(True)
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        may_block.reset(before)
+    work.close()
+    raise BadJob("a call outside an event loop needs a connection of a sync driver")
 
 
 def run(

@@ -110,7 +110,7 @@ class Home:
         self.taking_part: list[tuple[int, bool]] = []
         """The process of each of this app's nodes, and whether the node runs jobs."""
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._process = own_tasks.generation
 
     # -- jobs ------------------------------------------------------------------------------------
     @in_loop("app.sync.enqueue(task.job(…))")
@@ -357,7 +357,8 @@ class Home:
         return list(self._stores)
 
     async def _of_loop(self) -> Stores:
-        self._forget_after_fork()
+        if self._process != own_tasks.generation:
+            self._forget_after_fork()
         loop = asyncio.get_running_loop()
         stores = self._stores.get(loop)
         if stores is None:
@@ -391,8 +392,8 @@ class Home:
 
     def _forget_after_fork(self) -> None:
         """A forked child must not use its parent's sockets. It opens its own."""
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
+        if self._process != own_tasks.generation:
+            self._process = own_tasks.generation
             self._stores = WeakKeyDictionary()
             self.env = Env()
             # use the embedded server in its own name, which may run longer than its parent

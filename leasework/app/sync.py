@@ -29,11 +29,11 @@ from leasework.app.schedules import StoredSchedules
 from leasework.env import LOOP_FACTORY
 from leasework.errors import ConfigError, LeaseworkError, told
 from leasework.jobs.client import Client, Job
-from leasework.jobs.drive import without_loop
 from leasework.lease.bids import Lost
 from leasework.lease.guard import Guard
 from leasework.model.job import JobRequest, R
 from leasework.model.moments import Duration
+from leasework.own_tasks import without_loop
 
 A = TypeVar("A")
 H = TypeVar("H", bound="Lock | Leader")

@@ -23,8 +23,7 @@ from leasework.errors import (
     told,
 )
 from leasework.lease.guard import Guard
-from leasework.loops.service import Loop, Service, ServiceContext
-from leasework.model.batch import BatchSize
+from leasework.loops.service import BatchSize, Loop, Service, ServiceContext
 from leasework.model.former import redefined
 from leasework.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasework.model.moments import in_seconds

@@ -11,9 +11,8 @@ from leasework import errors
 from leasework.errors import storable
 from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry
-from leasework.loops.service import Service, ServiceContext
+from leasework.loops.service import BatchSize, Service, ServiceContext
 from leasework.model.backoff import Backoff
-from leasework.model.batch import BatchSize
 from leasework.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasework.model.states import State
 from leasework.ports import Acked, AckItem

@@ -242,7 +242,7 @@ class Attempts:
         claim.stop = claim.runner.cancel
         job = claim.job
         arguments = (self._context(Context, claim),) if task.takes_context else ()
-        given = task.values.read(job.payload)
+        given = task.values.read(job.payload) if task.values.converts else job.payload
         if self._registry.middleware:
             context = arguments[0] if arguments else self._context(Context, claim)
             handler = partial(task.handler, *arguments, **given)

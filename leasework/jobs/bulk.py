@@ -16,7 +16,7 @@ from leasework.tuning import Tuning
 Pair = tuple[UUID, JobRequest[Any]]
 
 
-class Numbered(Sequence[Pair]):
+class BulkJobs(Sequence[Pair]):
     """Jobs and their ids. An id never changes, so that a try with an unknown result can be
     repeated. ``new_numbers`` makes ids, as numbers (see ``id_of``); ``most`` is the number of jobs
     allowed. Raises BadJob for too many jobs or for something that is not a job."""
@@ -69,7 +69,8 @@ class Numbered(Sequence[Pair]):
 
     def _add(self, given: list[JobRequest[Any]], most: int) -> None:
         for job in given:
-            check_job(job)
+            if not isinstance(job, JobRequest):
+                raise not_a_job(job)
         if len(self) + len(given) > most:
             raise errors.BadJob(
                 f"enqueue_many takes at most {most} jobs in one call",
@@ -83,7 +84,5 @@ class Numbered(Sequence[Pair]):
         self._traces += [job.trace for job in given]
 
 
-def check_job(job: object) -> None:
-    """Raise BadJob for what is not a job."""
-    if not isinstance(job, JobRequest):
-        raise errors.BadJob("not a job", got=job, do="Make one with task.job(...)")
+def not_a_job(given: object) -> errors.BadJob:
+    return errors.BadJob("not a job", got=given, do="Make one with task.job(...)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import eq
@@ -13,8 +14,8 @@ from uuid import UUID
 from leasework import errors
 from leasework.config import Settings, check_text
 from leasework.env import Env, id_of
-from leasework.jobs.bulk import Numbered, Pair, check_job
-from leasework.jobs.tracing import enqueueing
+from leasework.jobs import tracing
+from leasework.jobs.bulk import BulkJobs, Pair, not_a_job
 from leasework.model.codec import Codec, opened
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable
@@ -106,13 +107,15 @@ class Client:
 
     async def enqueue(self, request: JobRequest[Any], on: Any = None) -> Job[Any]:
         """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""
-        check_job(request)
-        jobs = [(self._env.new_id(), request)]
-        with enqueueing(jobs) as trace:
-            if trace:
-                jobs = [(jobs[0][0], JobRequest.of(request.options, request.payload, trace))]
-            answers = await self._on_or_own(jobs, on)
-        sent = jobs[0][0]
+        if not isinstance(request, JobRequest):
+            raise not_a_job(request)
+        sent = self._env.new_id()
+        if tracing.traces():
+            with tracing.enqueueing([(sent, request)]) as trace:
+                traced = JobRequest.of(request.options, request.payload, trace or request.trace)
+                answers = await self._insert([(sent, traced)], on)
+        else:
+            answers = await self._insert([(sent, request)], on)
         job_id = answers[0][0] if answers else sent
         # not what the last try says: an earlier one, whose answer was lost, may have created it
         return Job(job_id.int, job_id == sent, self._of_loop, request.options.read_result)
@@ -123,13 +126,13 @@ class Client:
         """Enqueue all of them or none. The ids are made here, so that a try with an unknown result
         can be repeated without duplicates. That is not possible for jobs with ``history`` off."""
         limits, env = self._settings.limits, self._env
-        jobs = Numbered(requests, env.new_numbers, limits.enqueue_rows)
+        jobs = BulkJobs(requests, env.ids.numbers, limits.enqueue_rows)
         if not jobs:
             return []
-        with enqueueing(jobs) as trace:
+        with tracing.enqueueing(jobs) if tracing.traces() else nullcontext() as trace:
             if trace:
                 jobs.traced(trace)
-            answers = await self._on_or_own(jobs, on)
+            answers = await self._insert(jobs, on)
         reads = [options.read_result for options in jobs.options]
         if answers is None:
             return list(map(Job, jobs.numbers, repeat(True), repeat(self._of_loop), reads))
@@ -137,16 +140,13 @@ class Client:
         created = map(eq, numbers, jobs.numbers)
         return list(map(Job, numbers, created, repeat(self._of_loop), reads))
 
-    async def _on_or_own(self, jobs: list[Pair] | Numbered, on: Any) -> Answers | None:
-        """Insert the jobs on the user's connection, or on our own."""
-        if on is not None:
-            return await self._on.enqueue(on, jobs, self._settings.payload_limit)
-        return await self._persist(jobs)
-
-    async def _persist(self, jobs: list[Pair] | Numbered) -> Answers | None:
-        """Insert the jobs; retry while the database is unavailable. None: all were created."""
-        retried = False
+    async def _insert(self, jobs: list[Pair] | BulkJobs, on: Any) -> Answers | None:
+        """Insert the jobs on the user's connection; or on our own, and then retry while the
+        database is unavailable. None: all were created."""
         limit = self._settings.payload_limit
+        if on is not None:
+            return await self._on.enqueue(on, jobs, limit)
+        retried = False
         bulk = None if isinstance(jobs, list) else jobs
         for attempt in range(Tuning.enqueue_tries):
             try:
@@ -170,7 +170,7 @@ class Client:
             "the database did not answer", do="Try again. leasework doctor checks the connection"
         )
 
-    async def _copied(self, jobs: Numbered) -> bool:
+    async def _copied(self, jobs: BulkJobs) -> bool:
         """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
         if not jobs.can_be_copied(Tuning.copy_rows):
             return False

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from leasework.config import Limits
 from leasework.errors import BadJob, JobCancelled, LeaseworkError, LostClaim, shorten, storable
-from leasework.jobs.drive import without_loop
 from leasework.jobs.running import Claim, timed_out
 from leasework.model.deadline import DueDeadline
 from leasework.model.moments import is_number
+from leasework.own_tasks import without_loop
 from leasework.ports import JobStore
 
 _RETURN = "Return from the handler, and write nothing more"

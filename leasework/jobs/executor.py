@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from types import coroutine
+from typing import Any, TypeVar
 from uuid import UUID
 
 from leasework import own_tasks
 from leasework.config import Limits
 from leasework.jobs.attempt import Attempts
-from leasework.jobs.drive import drive
 from leasework.jobs.running import Claim, Running
-from leasework.loops.service import ServiceContext
-from leasework.model.batch import BatchSize
+from leasework.loops.service import BatchSize, ServiceContext
 from leasework.model.outcome import Outcome, Unable
 from leasework.tuning import Tuning
+
+T = TypeVar("T")
 
 
 class Lane:
@@ -260,3 +262,29 @@ class Executor:
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
         return not self._tasks
+
+
+@coroutine
+def drive(
+    work: Coroutine[Any, Any, T], context: Context, on_suspend: Callable[[], None]
+) -> Generator[Any, Any, T]:
+    """Await ``work`` in the current task, with ``context`` as its context. Call ``on_suspend``
+    once, when it first waits. A task for each job would cost more than a short job does."""
+    value: T
+    try:
+        awaited = context.run(work.send, None)
+    except StopIteration as done:
+        value = done.value
+        return value
+    on_suspend()
+    while True:
+        try:
+            try:
+                sent = yield awaited
+            except BaseException as error:
+                awaited = context.run(work.throw, error)
+            else:
+                awaited = context.run(work.send, sent)
+        except StopIteration as done:
+            value = done.value
+            return value

@@ -37,13 +37,13 @@ from leasework import errors
 from leasework.config import Settings
 from leasework.jobs.attempt import describe
 from leasework.jobs.context import Context, SyncContext, around
-from leasework.jobs.drive import without_loop
 from leasework.jobs.running import Claim
 from leasework.jobs.tasks import values_of
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import Cancel, Complete, Discard, Snooze, outcome_of
 from leasework.model.values import Values
+from leasework.own_tasks import without_loop
 from leasework.ports import JobStore
 
 PR_SET_PDEATHSIG = 1

@@ -162,7 +162,7 @@ class TaskFunction:
             raise BadPayload(
                 f"{self._label}: no argument can have this name", got=ENCODED, do="Use another name"
             )
-        payload = encode(self._label, self.values.write(given), limit)
+        payload = encode(self._label, self.values.write(given) if given else given, limit)
         if codec:
             payload = sealed(codec, self._label, payload, limit)
         return JobRequest.of(options or self.job_options, payload)

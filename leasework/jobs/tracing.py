@@ -7,7 +7,7 @@ SDK, this does nothing. The job carries the trace context as W3C's ``traceparent
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import UUID
 
@@ -38,17 +38,10 @@ def traces() -> bool:
     return _set_up
 
 
-_UNTRACED = nullcontext()
-
-
-def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> AbstractContextManager[str | None]:
-    """Open the span of one enqueueing call. It yields the ``traceparent`` for its jobs, or None if
-    there is no tracing."""
-    return _enqueueing(jobs) if traces() else _UNTRACED
-
-
 @contextmanager
-def _enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | None]:
+def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | None]:
+    """Open the span of one enqueueing call. It yields the ``traceparent`` for its jobs, or None if
+    the span is not valid. Call it only while :func:`traces` is true."""
     job_id, first = jobs[0]
     attributes: dict[str, Any] = {
         **_SYSTEM,

@@ -24,7 +24,7 @@ from leasework.lease.election import Election
 from leasework.lease.host import Host
 from leasework.lease.membership import Membership, Others
 from leasework.lease.named_lease import LeaseContext, NamedLease
-from leasework.loops.waiting import Bell
+from leasework.loops.service import Wakeup
 from leasework.model.lease import Lease, Phase, Timeline
 from leasework.ports import Heartbeat, NodeSeen, Signal, Store, Term
 from leasework.telemetry import Emit, Repeats
@@ -59,7 +59,7 @@ class Guard:
         self._halted = False
         self._ended: list[UUID] = []
         self._poked = False
-        self._stir = Bell()
+        self._wakeup = Wakeup()
         """Wakes ``run``: after a ``poke``, or for a new deadline."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -81,7 +81,7 @@ class Guard:
             self._election = Election(
                 app, self._context, lambda: nullcontext(self._store), host, self._stands
             )
-        self.contests = Contests(partial(make_store, "lease"), self._context, self._stir.ring)
+        self.contests = Contests(partial(make_store, "lease"), self._context, self._wakeup.set)
 
     def _new_membership(self) -> Membership:
         identity = self._host.new_identity()
@@ -125,7 +125,7 @@ class Guard:
 
     def _on_poke(self) -> None:
         self._poked = True
-        self._stir.ring()
+        self._wakeup.set()
 
     def ask(self, bid: Bid) -> None:
         """Bid for a user's leader or lock. Any thread may call this."""
@@ -163,9 +163,9 @@ class Guard:
         self._loop = asyncio.get_running_loop()
         while not self._stopping:
             poked, self._poked = self._poked, False
-            self._stir.clear()
+            self._wakeup.clear()
             pause = await self.step(poked)
-            await self._stir.wait(max(pause, 0.001))
+            await self._wakeup.wait(max(pause, 0.001))
         await self.leave()
         await self._store.close()
 

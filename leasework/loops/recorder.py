@@ -11,8 +11,7 @@ from leasework import telemetry
 from leasework.config import Limits
 from leasework.env import Env
 from leasework.errors import Unavailable
-from leasework.loops.service import Service
-from leasework.model.batch import BatchSize
+from leasework.loops.service import BatchSize, Service
 from leasework.ports import NodeIdentity, Store
 from leasework.tuning import Tuning
 

@@ -18,7 +18,6 @@ from msgspec import Struct
 from leasework import errors, own_tasks
 from leasework.config import Settings
 from leasework.env import Env
-from leasework.loops.waiting import Bell
 from leasework.ports import Store
 from leasework.telemetry import Emit, Repeats
 from leasework.tuning import Tuning
@@ -33,6 +32,60 @@ class ServiceContext(Struct, frozen=True):
     store: Store
     users: Store
     """For operations that may wait for a user's transaction."""
+
+
+class BatchSize:
+    """A batch's limit, in rows or bytes. It halves after a call without an answer in time, as on a
+    slow link, and doubles, up to ``most``, after a quick call of more than half its size."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.now = most
+
+    def unanswered(self, size: int) -> None:
+        """A call of that size got no answer."""
+        self.now = max(1, min(size, self.now) // 2)
+
+    def answered(self, size: int, seconds: float) -> None:
+        """A call was answered. A small one says nothing about bigger ones."""
+        if size * 2 > self.now and seconds < Tuning.quick_batch_seconds:
+            self.now = min(self.most, self.now * 2)
+
+
+class Wakeup:
+    """An event that wakes the one task that waits for it, within a time limit. Each wait takes one
+    future and one timer, a third of the cost of asyncio.Event under asyncio.timeout."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def set(self) -> None:
+        """Wake the waiter; no wait blocks until ``clear``. Call it only in the waiter's loop."""
+        self._is_set = True
+        self._end_wait()
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it is set, at most ``seconds``."""
+        if self._is_set:
+            return
+        loop = self._loop
+        if loop is None:  # kept, because asking costs a system call
+            loop = self._loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, self._end_wait)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _end_wait(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Service(ABC):
@@ -83,7 +136,9 @@ class Loop:
         self._env = env
         self._emit = emit
         self._gate = gate
-        self._wake = Bell()
+        self._wakeup = Wakeup()
+        self.wake = self._wakeup.set
+        """Tick now. Call it only in the loop's own thread."""
         self._stopping = False
         self._troubles = 0
         self._conflicts = 0
@@ -100,10 +155,6 @@ class Loop:
     def start(self) -> None:
         self._task = own_tasks.start(self._run(), name=f"leasework-{self.service.name}")
 
-    def wake(self) -> None:
-        """Tick now. Call it only in the loop's own thread."""
-        self._wake.ring()
-
     def wake_from_any_thread(self) -> None:
         """Tick now, from any thread. Does nothing if the loop is not running."""
         if self._task:
@@ -113,19 +164,19 @@ class Loop:
     async def stop(self) -> None:
         """Let the current tick end, and start no other."""
         self._stopping = True
-        self._wake.ring()
+        self._wakeup.set()
         if self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _run(self) -> None:
         while not self._stopping:
-            self._wake.clear()
+            self._wakeup.clear()
             if self._gate is None or self._gate():
                 delay = await self._round()
             else:
                 delay = max(self.service.pause, Tuning.service_gate_seconds)
             if delay > 0 and not self._stopping:
-                await self._wake.wait(delay)
+                await self._wakeup.wait(delay)
             else:
                 await asyncio.sleep(0)
 

@@ -412,11 +412,6 @@ _SIMPLE = frozenset({str, int, bool, type(None)})
 writes NaN as null, and a date as text."""
 
 
-def _simple(value: Any) -> bool:
-    is_text_to_simple = type(value) is dict and _TEXT.issuperset(map(type, value))
-    return is_text_to_simple and _SIMPLE.issuperset(map(type, value.values()))
-
-
 def encode(label: str, value: Any, limit: int) -> str:
     """Encode ``value`` as JSON text that PostgreSQL's jsonb can store.
 
@@ -424,7 +419,9 @@ def encode(label: str, value: Any, limit: int) -> str:
     is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
     """
     try:
-        text = _write(value).decode() if _simple(value) else _ENCODER.encode(value)
+        simple = type(value) is dict and _TEXT.issuperset(map(type, value))
+        simple = simple and _SIMPLE.issuperset(map(type, value.values()))
+        text = _write(value).decode() if simple else _ENCODER.encode(value)
         size = len(text) if text.isascii() else len(text.encode())
     except RecursionError:
         raise BadPayload(

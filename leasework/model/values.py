@@ -65,6 +65,8 @@ class Values:
         self._arguments = {name: hint for name, hint in hints.items() if not _plain(hint)}
         plain = {name: _Plain(hint) for name, hint in hints.items() if name not in self._arguments}
         self._plain = {name: one for name, one in plain.items() if one.hint is not Any}
+        self.converts = bool(self._arguments)
+        """The handler gets some arguments in another form than JSON's."""
         self._returned = Any if _plain(returned) else returned
         self._completion = _Plain(Any if returned in (None, NoneType) else returned)
         for name, hint in {**self._arguments, "return": self._returned}.items():

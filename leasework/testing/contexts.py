@@ -14,11 +14,11 @@ from leasework.config import Limits
 from leasework.env import Env
 from leasework.errors import ConfigError, suggest
 from leasework.jobs.context import Context, SyncContext
-from leasework.jobs.drive import without_loop
 from leasework.jobs.running import Claim
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob, encode
 from leasework.model.moments import Duration, in_seconds
+from leasework.own_tasks import without_loop
 
 _NODE = UUID(int=0)
 C = TypeVar("C", "FakeContext", "FakeSyncContext")

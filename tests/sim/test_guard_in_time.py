@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from leasework_lab.sim.env import DatabaseClock, SimClock, SimEnv
+from leasework_lab.sim.env import DatabaseClock, SimClock, sim_env
 from leasework_lab.sim.link import FaultyStore, Link, Server, Weather
 from leasework_lab.sim.loop import VirtualLoop
 from leasework_lab.sim.rows import SimDatabase
 from leasework_lab.sim.store import SimStore
 
 from leasework.config import Timings
-from leasework.env import seeded
+from leasework.env import Env, seeded
 from leasework.lease import host as protocol
 from leasework.lease import news
 from leasework.lease.guard import Guard
@@ -23,7 +23,7 @@ from leasework.ports import NodeIdentity
 class Host(protocol.Host):
     """Notes when it was fenced; everything else is of no interest here."""
 
-    def __init__(self, env: SimEnv) -> None:
+    def __init__(self, env: Env) -> None:
         self.env = env
         self.fenced_at: float | None = None
 
@@ -39,7 +39,7 @@ class Host(protocol.Host):
 def test_a_guard_without_answers_fences_itself_at_its_deadline(seed: int):
     """Found by the simulation: after a renewal without an answer it slept past the deadline."""
     loop, rng, timings = VirtualLoop(), seeded(seed), Timings.derive(9)
-    env = SimEnv(SimClock(loop, 1 + rng.uniform(-1e-3, 1e-3), 100.0), rng, "h", 1)
+    env = sim_env(SimClock(loop, 1 + rng.uniform(-1e-3, 1e-3), 100.0), rng, "h", 1)
     server = Server(loop, SimStore(SimDatabase(DatabaseClock(loop))), lambda *args: None)
     link, host = Link(server, rng, Weather()), Host(env)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leasework.model.batch import BatchSize
+from leasework.loops.service import BatchSize
 from leasework.pg.connection.fast.copying import batched
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from leasework.env import Env
 from leasework.errors import BadJob
-from leasework.jobs.bulk import Numbered
+from leasework.jobs.bulk import BulkJobs
 from leasework.model.job import JobRequest
 
 LIMIT = 10_000
@@ -31,8 +31,8 @@ class Counted:
 
 def numbered(
     requests: Iterable[JobRequest], ids: Callable[[int], list[int]] | None = None
-) -> Numbered:
-    return Numbered(requests, ids or Counted(), LIMIT)
+) -> BulkJobs:
+    return BulkJobs(requests, ids or Counted(), LIMIT)
 
 
 def request(n: int, **options: object) -> JobRequest:

@@ -9,8 +9,8 @@ from leasework.env import Clock, Env, Ids, id_of
 
 
 class Still(Clock):
-    def wall_millis(self) -> int:
-        return 1_700_000_000_000
+    def wall_nanos(self) -> int:
+        return 1_700_000_000_000 * 1_000_000
 
 
 def test_ids_of_one_process_grow_also_within_a_millisecond_and_when_the_clock_is_set_back():

@@ -3,10 +3,9 @@ depend only on the seed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from leasework.env import Clock, Env, Ids, Rng
+from leasework.env import Clock, Env, Rng
 from leasework_lab.sim.loop import VirtualLoop
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -27,27 +26,14 @@ class SimClock(Clock):
     def wall_now(self) -> datetime:
         return START + timedelta(seconds=self._loop.now)
 
-    def wall_millis(self) -> int:
-        return int(self.wall_now().timestamp() * 1000)
+    def wall_nanos(self) -> int:
+        return int(self.wall_now().timestamp() * 1000) * 1_000_000
 
 
-class SimIds(Ids):
-    def __init__(self, clock: Clock, rng: Rng) -> None:
-        super().__init__(clock)
-        self._rng = rng
-
-    def _random_bytes(self, count: int) -> bytes:
-        return self._rng.randbytes(count)
-
-
-@dataclass(frozen=True)
-class SimEnv(Env):
+def sim_env(clock: SimClock, rng: Rng, host: str, pid: int) -> Env:
     """``due_now`` stays None: as in production, the database uses its own clock when a request
     arrives, however long the request was on its way."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", SimIds(self.clock, self.rng))
-        object.__setattr__(self, "boot_now", self.clock.boot_now)  # called at each step
+    return Env(clock, rng, host, pid, rng.randbytes)
 
 
 class DatabaseClock:

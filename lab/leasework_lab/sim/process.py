@@ -17,7 +17,7 @@ from leasework.errors import LeaseworkError
 from leasework.model.lease import Phase
 from leasework.node.plan import NodePlan, Tools
 from leasework_lab.sim.checkers import Watch
-from leasework_lab.sim.env import SimClock, SimEnv
+from leasework_lab.sim.env import SimClock, sim_env
 from leasework_lab.sim.host import SimNode
 from leasework_lab.sim.link import FaultyStore, Link, SimWakeups
 from leasework_lab.sim.loop import Place, VirtualLoop, context_of
@@ -136,7 +136,7 @@ class Process:
     async def _life(self, work: Any, guard: Any) -> None:
         call_timeout = self._settings.call_timeout
         rng = seeded(self._rng.getrandbits(62))
-        env = SimEnv(self._clock, rng, f"h{self.number}", self._starts)
+        env = sim_env(self._clock, rng, f"h{self.number}", self._starts)
         tools = Tools(
             FaultyStore.over(self.link, call_timeout),
             FaultyStore.over(self.link, call_timeout),

@@ -27,7 +27,7 @@ from leasework.ports import Store
 from leasework_lab.sim.check_deadlines import PAGE
 from leasework_lab.sim.check_rest import EFFECT
 from leasework_lab.sim.checkers import Watch
-from leasework_lab.sim.env import SimClock, SimEnv
+from leasework_lab.sim.env import SimClock, sim_env
 from leasework_lab.sim.link import FaultyStore, Link
 from leasework_lab.sim.loop import VirtualLoop, here
 from leasework_lab.sim.transaction import LateEnqueue, Transaction
@@ -143,7 +143,7 @@ class Workload:
     async def client(self, link: Link, until: float) -> None:
         """Enqueue, and now and then cancel or retry a job, until the time is up."""
         rng = self._rng
-        env = SimEnv(SimClock(self._loop, 1.0, 0.0), rng, "client", 1)
+        env = sim_env(SimClock(self._loop, 1.0, 0.0), rng, "client", 1)
         store = FaultyStore.over(link, 2.0)
         no: Any = None
         client = Client(store, no, env, self._settings, no, no)

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -152,11 +153,11 @@ class PgJobs(JobStore, OperatorStore):
             "counts": [d.counts for d in decisions],
             "held": [d.held_because for d in decisions],
         }
+        fetch = partial(self._pool.fetch, "job/ack")
         try:
-            left = await self._pool.fetch("job/ack", params)
+            return _acked(items, await fetch(params))
         except BadPayload:
-            left = await self._pool.fetch("job/ack", {**params, **words_in_ascii(params)})
-        return _acked(items, left)
+            return _acked(items, await fetch({**params, **words_in_ascii(params)}))
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         acked = await self.ack(node, items, now)
