@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from uuid import UUID
 
 from leasework import errors
 from leasework.errors import storable
@@ -32,16 +31,14 @@ class Acker(Service):
     name = "acker"
 
     def __init__(
-        self,
-        context: ServiceContext,
-        registry: Registry,
-        running: Running,
-        on_written: Callable[[], None],
+        self, context: ServiceContext, registry: Registry, running: Running, slots: int
     ) -> None:
         super().__init__(context)
         self._registry = registry
         self._running = running
-        self._on_written = on_written
+        self._slots = slots
+        self.on_written: Callable[[], None] = lambda: None
+        """Called after each batch. The executor sets it."""
         self._queue: deque[Pair] = deque()
         self._locked: list[Pair] = []
         """Outcomes whose rows were locked. They wait here and do not delay others."""
@@ -57,24 +54,24 @@ class Acker(Service):
         """A job cannot start until an outcome is recorded."""
         self._usual = 0.0
         """Moving average of run times, in seconds."""
-        self.wake: Callable[[], None] = lambda: None
+        self._careful = False
+        """A kill would repeat many runs that take a while. So fewer jobs are unrecorded."""
+        self._full = Tuning.full_batch_rows
+        """A batch with so many outcomes is written at once."""
 
     @property
     def backlog(self) -> int:
         """The number of outcomes that are not recorded yet."""
         return len(self._queue) + self._in_flight + len(self._locked)
 
-    @property
-    def _careful(self) -> bool:
-        return Tuning.brief_run_seconds < self._usual < Tuning.lasting_run_seconds
-
-    def has_room(self, running: Callable[[], int], slots: int) -> bool:
-        """Return whether another job may start. A kill repeats every job that runs or is
-        unrecorded: brief jobs cost little to repeat, and there are few long ones."""
+    def has_room(self, running: Callable[[], int]) -> bool:
+        """Return whether another job may start. ``running`` counts those that run. A kill repeats
+        every job that runs or is unrecorded: brief jobs cost little to repeat, and there are few
+        long ones."""
         backlog = len(self._queue) + self._in_flight + len(self._locked)
         if not self._careful:
             return backlog <= self._limits.unrecorded_outcomes
-        room = running() + backlog < max(Tuning.at_risk_jobs, slots)
+        room = running() + backlog < max(Tuning.at_risk_jobs, self._slots)
         if not room and not self._pressed:
             self._pressed = True
             self.wake()
@@ -86,26 +83,24 @@ class Acker(Service):
         decision = COMPLETED if outcome is PLAIN else self._decide(claim, outcome)
         ran = ended - (claim.started_at if claim.started_at is not None else ended)
         self._usual += (ran - self._usual) * 0.05
+        self._careful = Tuning.brief_run_seconds < self._usual < Tuning.lasting_run_seconds
+        self._full = Tuning.full_batch_rows // (2 if self._careful else 1)
         if not queue:
             self._since = ended
         queue.append((claim, AckItem(job.id, job.claim_token, decision, ran)))
         if decision is not COMPLETED and decision.state is not State.COMPLETED:
-            self._tell(claim, decision)
+            self._report(claim, decision)
         # Wake on the first outcome, which starts the timer, and when the batch is complete.
         count = len(queue)
         if count == 1 or count >= len(self._running) or count >= self._full:
             self.wake()
-
-    @property
-    def _full(self) -> int:
-        return Tuning.full_batch_rows // 2 if self._careful else Tuning.full_batch_rows
 
     def _decide(self, claim: Claim, outcome: Outcome) -> Decision:
         task = self._registry.find(claim.job.task)
         backoff = task.options.backoff if task else _DEFAULT_BACKOFF
         return decide(claim.job, outcome, backoff, self._env.rng.random())
 
-    def _tell(self, claim: Claim, decision: Decision) -> None:
+    def _report(self, claim: Claim, decision: Decision) -> None:
         job = claim.job
         error = "\n".join(filter(None, (decision.error, decision.traceback)))
         if decision.state is State.RETRYABLE:
@@ -117,17 +112,15 @@ class Acker(Service):
         if self._locked and self._env.boot_now() >= self._locked_until:
             self._queue.extend(self._locked)
             self._locked.clear()
-        if not self._queue:
-            return self._idle()
-        waited = self._env.boot_now() - self._since
-        more_to_come = len(self._running) > len(self._queue)
-        patient = more_to_come and not self._pressed
-        if len(self._queue) < self._full and patient and waited < self._limits.flush_seconds:
-            return self._limits.flush_seconds - waited
-        await self.flush(now)
-        return 0.0 if self._queue else self._idle()
-
-    def _idle(self) -> float:
+        if self._queue:
+            waited = self._env.boot_now() - self._since
+            more_to_come = len(self._running) > len(self._queue)
+            patient = more_to_come and not self._pressed
+            if len(self._queue) < self._full and patient and waited < self._limits.flush_seconds:
+                return self._limits.flush_seconds - waited
+            await self.flush(now)
+        if self._queue:
+            return 0.0
         if self._locked:
             return max(0.001, self._locked_until - self._env.boot_now())
         return 60.0  # put() wakes it
@@ -152,7 +145,10 @@ class Acker(Service):
         self._in_flight, self._pressed = len(batch), False
         began = self._env.boot_now()
         try:
-            acked = await self._write(node, [item for _, item in batch], now)
+            items = [item for _, item in batch]
+            again = self._unknown and any(item.token in self._unknown for item in items)
+            write = self._store.ack_again if again else self._store.ack
+            acked = await write(node, items, now)
         except (errors.UsageError, ValueError, TypeError) as error:
             # One of them cannot be stored: find it by writing one at a time, and discard it.
             if len(batch) == 1:
@@ -176,17 +172,12 @@ class Acker(Service):
         claim, item = pair
         text = storable(f"its outcome cannot be stored: {error}")[: self._limits.error_chars]
         decision = Decision(State.DISCARDED, error=text)
-        self._tell(claim, decision)
+        self._report(claim, decision)
         return claim, AckItem(item.job, item.token, decision, item.ran_seconds)
-
-    async def _write(self, node: UUID, items: Sequence[AckItem], now: datetime | None) -> Acked:
-        if self._unknown and any(item.token in self._unknown for item in items):
-            return await self._store.ack_again(node, items, now)
-        return await self._store.ack(node, items, now)
 
     def _written(self, batch: Sequence[Pair], acked: Acked) -> None:
         if len(acked.written) == len(batch) and not self._unknown:
-            self._running.remove(*(claim for claim, _ in batch))
+            self._running.remove([claim for claim, _ in batch])
             batch = ()
         for claim, item in batch:
             if item.job in acked.locked:
@@ -194,7 +185,7 @@ class Acker(Service):
                 self._locked_until = self._env.boot_now() + Tuning.locked_row_seconds
                 continue
             self._unknown.discard(item.token)
-            self._running.remove(claim)
+            self._running.remove([claim])
             if item.job not in acked.written:
                 self._emit(
                     "ack_refused",
@@ -204,7 +195,7 @@ class Acker(Service):
                     outcome=str(item.decision.state),
                 )
         self._since = self._env.boot_now()
-        self._on_written()
+        self.on_written()
 
 
 def _size(decision: Decision) -> int:

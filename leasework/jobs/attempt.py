@@ -20,6 +20,7 @@ from leasework.jobs.failed_starts import Starts
 from leasework.jobs.running import Claim, timed_out
 from leasework.jobs.tasks import Registry, TaskFunction
 from leasework.jobs.tracing import running, traces
+from leasework.lease.membership import Membership
 from leasework.loops.service import ServiceContext
 from leasework.model.codec import ENCODED, opened, sealed
 from leasework.model.job import ClaimedJob, Unreadable, needs
@@ -62,7 +63,7 @@ class Attempts:
         context: ServiceContext,
         registry: Registry,
         on: OnConnection,
-        may_start: Callable[[Claim, float], bool],
+        membership: Callable[[], Membership],
         in_process: Run,
         slots: int,
         starts: Starts,
@@ -73,7 +74,7 @@ class Attempts:
         self._starts = starts
         self._registry = registry
         self._on = on
-        self._may_start = may_start
+        self._membership = membership
         self._executors: dict[str, Run] = {
             "async": self._run_async,
             "thread": self._run_thread,
@@ -86,6 +87,8 @@ class Attempts:
         self.state: Any = None
         """What the application's lifespan yielded."""
         self._traced = False
+        self.not_tasks: set[str] = set()
+        """Tasks that have no handler here. This node stops claiming their jobs."""
         self._unknown: dict[str, float] = {}
         """Versions of tasks for which an event was emitted, and when (boot clock)."""
 
@@ -99,7 +102,7 @@ class Attempts:
         try:
             task = self._registry.find(job.task)
             if task is None:
-                return Unknown()
+                return self._unknown_task(job)
             if claim.stop_reason:
                 return stopped(claim)
             if isinstance(job.payload, dict) and ENCODED in job.payload:
@@ -119,7 +122,7 @@ class Attempts:
                 return await self._check_completion(claim, outcome)
             if self._registry.codec and isinstance(outcome, Complete):
                 outcome = self._sealed(outcome)
-            return None if claim.lost else _unless_stopping(claim, outcome)
+            return outcome if not claim.stop_reason else _when_stopped(claim, outcome)
         except errors.Unavailable:
             return Snooze(1.0)
         except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
@@ -166,6 +169,13 @@ class Attempts:
         claim.job = job._replace(payload=payload, version=task.version)
         return claim.job
 
+    def _unknown_task(self, job: ClaimedJob) -> Outcome:
+        """Leave jobs of this task to nodes that know it."""
+        if job.task not in self.not_tasks and len(self.not_tasks) < Tuning.unknown_tasks:
+            self.not_tasks.add(job.task)
+            self._emit("job_unknown", job=job.id, task=job.task)
+        return Unknown()
+
     def _unknown_version(self, task: TaskFunction, job: ClaimedJob) -> Outcome:
         """Return the job to the queue until a worker of another release takes it."""
         needed = needs(job.task, job.version)
@@ -199,7 +209,8 @@ class Attempts:
         if not began:
             claim.end("lost")
         # the job may have been stopped, or the lease may have expired, in the meantime
-        return not claim.stop_reason and self._may_start(claim, self._env.boot_now())
+        valid = self._membership().covers(claim.node, job.claim_token, self._env.boot_now())
+        return valid and not claim.stop_reason
 
     async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
         outcome: Outcome | None = None
@@ -220,7 +231,8 @@ class Attempts:
         except BaseException as error:  # SystemExit and foreign subclasses too
             own_tasks.leave_if_copy(self._process, error)
             return self._raised(error, claim)
-        own_tasks.leave_if_copy(self._process)  # the handler forked, and this is the child
+        if self._process != own_tasks.generation:  # the handler forked, and this is the child
+            own_tasks.leave_if_copy(self._process)
         return outcome
 
     def _raised(self, error: BaseException, claim: Claim) -> Outcome:
@@ -253,7 +265,7 @@ class Attempts:
         returned = await (work if job.timeout is None else _limited(work, claim, job.timeout))
         if returned is None and claim.stop_reason:  # it stopped because it should
             return stopped(claim)
-        return self._outcome_of(task, returned)
+        return PLAIN if returned is None else self._outcome_of(task, returned)
 
     async def _run_thread(self, task: TaskFunction, claim: Claim) -> Outcome:
         """Run in a thread. Nothing can end it: a timeout or a cancel only sets
@@ -296,7 +308,7 @@ class Attempts:
             return self._raised(error, claim)
         if error is not None:
             return describe(error, self._limits.error_chars)
-        return self._outcome_of(task, returned)
+        return PLAIN if returned is None else self._outcome_of(task, returned)
 
     async def _around_thread(
         self, claim: Claim, call: Callable[[], tuple[Any, BaseException | None]]
@@ -367,8 +379,6 @@ class Attempts:
         return kind(claim, self.worker_id, users, on, state=state, _write=write)
 
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
-        if returned is None:
-            return PLAIN
         return outcome_of(task.name, returned, self._limits.result_bytes, task.values)
 
     async def _check_completion(self, claim: Claim, outcome: Outcome) -> Outcome | None:
@@ -425,8 +435,10 @@ def _dropped(outcome: Outcome, claim: Claim) -> str:
     return ""
 
 
-def _unless_stopping(claim: Claim, outcome: Outcome) -> Outcome:
+def _when_stopped(claim: Claim, outcome: Outcome) -> Outcome | None:
     """A Cancel that a handler returns because the worker is stopping does not cancel the job."""
+    if claim.lost:
+        return None
     if claim.stop_reason == "stopping" and isinstance(outcome, Cancel):
         return stopped(claim)
     return outcome

@@ -17,20 +17,22 @@ from uuid import UUID
 
 from leasework import own_tasks
 from leasework.config import Limits
+from leasework.jobs.acker import Acker
 from leasework.jobs.attempt import Attempts
 from leasework.jobs.running import Claim, Running
+from leasework.lease.membership import Membership
 from leasework.loops.service import BatchSize, ServiceContext
-from leasework.model.outcome import Outcome, Unable
+from leasework.model.outcome import Unable
 from leasework.tuning import Tuning
 
 T = TypeVar("T")
 
 
-class Lane:
+class LocalQueue:
     """One queue on this node: its slots, and the claimed jobs that wait for one."""
 
-    def __init__(self, queue: str, slots: int, claim: str = "rows") -> None:
-        self.queue = queue
+    def __init__(self, name: str, slots: int, claim: str = "rows") -> None:
+        self.name = name
         self.slots = slots
         self.claim = claim
         """``rows`` or ``advisory``."""
@@ -44,94 +46,102 @@ class Lane:
         """The number of jobs finished since the start. The producer derives the rate from it."""
         self.on_room: Callable[[], None] = lambda: None
 
-    @property
-    def in_hand(self) -> int:
-        return self.running + len(self.waiting)
-
 
 class _Turn:
     """A runner: its task, and whether its job has suspended."""
 
-    __slots__ = ("_executor", "lane", "suspended", "task")
+    __slots__ = ("_executor", "queue", "suspended", "task")
 
-    def __init__(self, executor: Executor, lane: Lane, task: own_tasks.OwnTask[None]) -> None:
+    def __init__(
+        self, executor: Executor, queue: LocalQueue, task: own_tasks.OwnTask[None]
+    ) -> None:
         self._executor = executor
-        self.lane = lane
+        self.queue = queue
         self.task = task
         self.suspended = False
 
     def on_suspend(self) -> None:
         """Let another runner take over the queue."""
-        self.suspended, self.lane.taking = True, False
-        self._executor.pump(self.lane)
+        self.suspended, self.queue.taking = True, False
+        self._executor.pump(self.queue)
 
 
 class Executor:
-    """Runs the claims that it is given with ``submit``. It calls ``may_start`` with the time before
-    each run, and ``put`` with the outcome and the time after it."""
+    """Runs the claims that it is given with ``submit``. Before each run, it asks the node's
+    membership and the acker whether the job may start. After it, the acker gets the outcome."""
 
     def __init__(
         self,
         context: ServiceContext,
         running: Running,
-        put: Callable[[Claim, Outcome, float], None],
-        may_start: Callable[[Claim, float], bool],
+        acker: Acker,
+        membership: Callable[[], Membership],
         attempts: Attempts,
     ) -> None:
         self._env, self._limits = context.env, context.settings.limits
         self._emit = context.emit
         self._claims = running
-        self._put = put
-        self._may_start = may_start
+        self._acker = acker
+        acker.on_written = self.pump_all
+        self._membership = membership
         self._attempts = attempts
         self._tasks: set[own_tasks.OwnTask[None]] = set()
         self._waiting = threading.Lock()
-        """For the lanes' waiting jobs. The guard's thread takes them while the loop is stuck."""
-        self._alone: deque[tuple[Lane, Claim, float]] = deque()
+        """For the queues' waiting jobs. The guard's thread takes them while the loop is stuck."""
+        self._alone: deque[tuple[LocalQueue, Claim, float]] = deque()
         """Suspects that wait to run alone, and since when."""
         self._alone_running = False
-        self.lanes: dict[str, Lane] = {}
+        self.queues: dict[str, LocalQueue] = {}
 
     # -- taking in -------------------------------------------------------------------------------
-    def submit(self, lane: Lane, claims: list[Claim]) -> None:
-        self._claims.add(*claims)
-        self._claims.end_early(claims)
+    def submit(self, queue: LocalQueue, claims: list[Claim]) -> None:
+        self._claims.add(claims)
         self._attempts.prepare()
         with self._waiting:
-            lane.waiting.extend(claims)
-        self.pump(lane)
+            queue.waiting.extend(claims)
+        self.pump(queue)
 
-    def pump(self, lane: Lane) -> None:
+    def pump(self, queue: LocalQueue) -> None:
         """Start a runner if jobs wait and none takes them."""
         if self._alone:
             self._start_alone()
-        elif lane.waiting and not lane.taking and lane.running < lane.slots:
-            lane.taking = True
-            self._spawn(lane)
+        elif queue.waiting and not queue.taking and queue.running < queue.slots:
+            queue.taking = True
+            self._spawn(queue)
 
-    def _spawn(self, lane: Lane, first: Claim | None = None) -> None:
-        task = own_tasks.start(self._runner(lane, first), name="leasework-runner")
+    def pump_all(self) -> None:
+        """The same for all queues: jobs that waited for the record of outcomes may start now."""
+        for queue in self.queues.values():
+            self.pump(queue)
+
+    def _spawn(self, queue: LocalQueue, first: Claim | None = None) -> None:
+        task = own_tasks.start(self._runner(queue, first), name="leasework-runner")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _take(self, lane: Lane) -> Claim | None:
+    def _take(self, queue: LocalQueue) -> Claim | None:
         """Take the next job that may start now."""
-        if not lane.waiting or lane.running >= lane.slots or self.exclusive:
+        if not queue.waiting or queue.running >= queue.slots or self.exclusive:
             return None
         now = self._env.boot_now()
         with self._waiting:
-            if not lane.waiting or not self._may_start(lane.waiting[0], now):
+            claim = queue.waiting[0] if queue.waiting else None
+            if claim is None or not self._may_start(claim, now):
                 return None
-            claim = lane.waiting.popleft()
+            queue.waiting.popleft()
         if claim.job.crashes < self._limits.max_crashes - 1:
             claim.started_at = now
             return claim
         # This job may kill its node. It runs alone, so that no other job is blamed.
-        self._alone.append((lane, claim, now))
+        self._alone.append((queue, claim, now))
         self._start_alone()
-        for other in self.lanes.values():
+        for other in self.queues.values():
             other.on_room()  # the producer gives back what waits behind it
         return None
+
+    def _may_start(self, claim: Claim, now: float) -> bool:
+        valid = self._membership().covers(claim.node, claim.job.claim_token, now)
+        return valid and self._acker.has_room(self.busy)
 
     # -- alone -----------------------------------------------------------------------------------
     @property
@@ -140,16 +150,16 @@ class Executor:
         return self._alone_running or bool(self._alone)
 
     def _start_alone(self) -> None:
-        if self._alone_running or any(lane.running for lane in self.lanes.values()):
+        if self._alone_running or any(queue.running for queue in self.queues.values()):
             return
-        lane, claim, _ = self._alone[0]
+        queue, claim, _ = self._alone[0]
         now = self._env.boot_now()
         if not self._may_start(claim, now):
             return
         claim.started_at = now
         self._alone.popleft()
         self._alone_running = True
-        self._spawn(lane, claim)
+        self._spawn(queue, claim)
 
     def put_off_suspects(self) -> None:
         """Let another node take the suspects that have waited too long for this node's other jobs
@@ -160,51 +170,51 @@ class Executor:
             self._alone.remove(each)
             claim = each[1]
             claim.started_at, claim.ended = now, True
-            said = "it must run alone, and other jobs of this worker did not end in time"
-            self._put(claim, Unable(said, Tuning.alone_seconds, "not_alone"), now)
+            why = "it must run alone, and other jobs of this worker did not end in time"
+            self._acker.put(claim, Unable(why, Tuning.alone_seconds, "not_alone"), now)
         if late and not self.exclusive:
             self._start_again()
 
     def _start_again(self) -> None:
-        for lane in self.lanes.values():
-            self.pump(lane)
-            lane.on_room()
+        self.pump_all()
+        for queue in self.queues.values():
+            queue.on_room()
 
     # -- running ---------------------------------------------------------------------------------
-    async def _runner(self, lane: Lane, first: Claim | None) -> None:
+    async def _runner(self, queue: LocalQueue, first: Claim | None) -> None:
         """Take jobs and run them until there are none or another runner has taken over. ``first``
         is a suspect, to run alone."""
         me = asyncio.current_task()
         assert isinstance(me, own_tasks.OwnTask)
-        turn = _Turn(self, lane, me)
+        turn = _Turn(self, queue, me)
         if first:
             await self._run(turn, first)
             self._alone_running = False
             self._start_again()
             return
         began = self._env.boot_now()
-        while claim := self._take(lane):
+        while claim := self._take(queue):
             ended = await self._run(turn, claim)
             if turn.suspended:
-                lane.on_room()
-                if lane.taking:
+                queue.on_room()
+                if queue.taking:
                     return  # another runner has taken over the queue
-                lane.taking = True
+                queue.taking = True
             if me.cancelling():  # our next await would raise: a new task takes over
-                lane.taking = False
-                self.pump(lane)
+                queue.taking = False
+                self.pump(queue)
                 return
             if ended - began > Tuning.stretch_seconds:
-                lane.on_room()
+                queue.on_room()
                 await asyncio.sleep(0)
                 began = self._env.boot_now()
-        lane.taking = False
-        lane.on_room()
+        queue.taking = False
+        queue.on_room()
 
     async def _run(self, turn: _Turn, claim: Claim) -> float:
         """Run one job. Return when it ended."""
-        lane = turn.lane
-        lane.running += 1
+        queue = turn.queue
+        queue.running += 1
         claim.runner = turn.task
         turn.suspended, turn.task.works_for = False, claim
         context = copy_context()
@@ -214,16 +224,16 @@ class Executor:
         claim.stop, claim.ended = None, True
         ended = self._env.boot_now()
         if outcome is not None:
-            self._put(claim, outcome, ended)
+            self._acker.put(claim, outcome, ended)
         elif claim.completed_elsewhere and claim.stop_reason == "stopping":
             pass  # it may still commit; if it does not, the worker gives the job back as it stops
         else:
-            self._claims.remove(claim)
+            self._claims.remove([claim])
             job = claim.job
             if not claim.completed_elsewhere:
                 self._emit("job_lost", job=job.id, task=job.task, why=claim.stop_reason)
-        lane.running -= 1
-        lane.finished += 1
+        queue.running -= 1
+        queue.finished += 1
         if self._alone:
             self._start_alone()
         return ended
@@ -234,20 +244,19 @@ class Executor:
         for claim in self._claims.snapshot():
             claim.end(reason)
 
-    def take_waiting(self, *lanes: Lane) -> list[tuple[UUID, int]]:
-        """Remove the claims of ``lanes`` that have not started, and return them as (job, token).
-        Without ``lanes``: of all lanes, and the suspects that wait to run alone. Any thread may
-        call this with ``lanes``."""
+    def take_waiting(self, *queues: LocalQueue) -> list[tuple[UUID, int]]:
+        """Remove the claims of ``queues`` that have not started, and return them as (job, token).
+        Without ``queues``: of all queues, and the suspects that wait to run alone. Any thread may
+        call this with ``queues``."""
         taken: list[Claim] = []
-        if not lanes:
+        if not queues:
             taken.extend(claim for _, claim, _ in self._alone)
             self._alone.clear()
         with self._waiting:
-            for lane in lanes or self.lanes.values():
-                taken.extend(lane.waiting)
-                lane.waiting.clear()
-        for claim in taken:
-            self._claims.remove(claim)
+            for queue in queues or self.queues.values():
+                taken.extend(queue.waiting)
+                queue.waiting.clear()
+        self._claims.remove(taken)
         return [(claim.job.id, claim.job.claim_token) for claim in taken]
 
     def known_tokens(self) -> list[int]:
@@ -255,7 +264,7 @@ class Executor:
         return [claim.job.claim_token for claim in self._claims.snapshot()]
 
     def busy(self) -> int:
-        return sum(lane.running for lane in self.lanes.values())
+        return sum(queue.running for queue in self.queues.values())
 
     async def wait_idle(self, seconds: float) -> bool:
         """Wait until all running jobs have ended, at most ``seconds``; return whether they have."""

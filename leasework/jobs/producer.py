@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from leasework import errors
 from leasework.config import Limits
 from leasework.env import Env
 from leasework.jobs.acker import Acker
-from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.running import Claim
 from leasework.lease.guard import Guard
 from leasework.lease.membership import Membership
@@ -32,26 +33,23 @@ class Sleepers:
     def __init__(self, store: NodeStore, guard: Guard) -> None:
         self._store = store
         self._guard = guard
-        self._asleep: set[str] = set()
+        self.asleep: set[str] = set()
         self._identities = 0
 
     def forget(self) -> None:
         """Forget all queues: the row of the node's new identity lists none yet."""
-        self._asleep.clear()
+        self.asleep = set()
         self._identities += 1
 
-    def asleep(self, queue: str) -> bool:
-        return queue in self._asleep
-
     async def set(self, fall_asleep: set[str], wake_up: set[str]) -> None:
-        wanted = (self._asleep | fall_asleep) - wake_up
-        if wanted == self._asleep:
+        wanted = (self.asleep | fall_asleep) - wake_up
+        if wanted == self.asleep:
             return
         identity = self._identities
-        self._asleep = self._asleep & wanted  # if the answer is lost, it is written again
+        self.asleep = self.asleep & wanted  # if the answer is lost, it is written again
         await self._store.set_sleeping(self._guard.membership.identity.id, sorted(wanted))
         if identity == self._identities:  # else it was written for the old identity
-            self._asleep = wanted
+            self.asleep = wanted
 
 
 class Found(NamedTuple):
@@ -62,17 +60,23 @@ class Found(NamedTuple):
     """The queue may have more jobs."""
 
 
-class ClaimDesk:
+class Claimer:
     """Makes all claims of this node, one at a time, so that an unknown one can be undone.
 
     A claim whose answer was lost may have committed, and nobody rescues its jobs while our node is
-    alive. So the desk raises the node's epoch, after which that claim can no longer commit, and
+    alive. So the claimer raises the node's epoch, after which that claim can no longer commit, and
     gives back the jobs that the database counts as ours and we do not know.
     """
 
     def __init__(
-        self, context: ServiceContext, claims: JobStore, guard: Guard, executor: Executor
+        self,
+        context: ServiceContext,
+        claims: JobStore,
+        guard: Guard,
+        executor: Executor,
+        not_tasks: Collection[str],
     ) -> None:
+        """``not_tasks``: see :class:`Attempts`."""
         self._store, self._env, self._emit = context.store, context.env, context.emit
         self._claims = claims
         """For claims that may take long. It has a connection of its own, so that nothing waits."""
@@ -81,37 +85,37 @@ class ClaimDesk:
         because it could not be opened."""
         self._guard = guard
         self._executor = executor
+        self._not_tasks = not_tasks
         self._one = asyncio.Lock()
-        self._unknown: Membership | None = None
+        self.in_doubt: Membership | None = None
+        """The membership of which the database may have claims that we do not know."""
         self._begins = Begins(self._env.boot_now)
         self._doubts = 0
         self.halted = False
         """An operator has told this node to claim nothing."""
-        self.not_tasks: set[str] = set()
-        """Tasks that have no handler here."""
 
     async def claim(
-        self, limits: Mapping[Lane, int], now: datetime | None
-    ) -> Mapping[Lane, Found] | None:
+        self, limits: Mapping[LocalQueue, int], now: datetime | None
+    ) -> Mapping[LocalQueue, Found] | None:
         """Claim at most ``limits`` jobs of each queue and submit them to the executor. Return what
         was found, or None if the lease is not ours."""
         async with self._one:
             membership = self._guard.membership
-            if self._unknown is membership:
+            if self.in_doubt is membership:
                 await self._give_back_unknown(membership)
-            if not membership.valid(self._env.boot_now()):
+            if not membership.lease.valid(self._env.boot_now()):
                 return None
             node, doubts = membership.identity.id, self._doubts
             began = self._env.boot_now()
-            found: dict[Lane, Found] = {}
+            found: dict[LocalQueue, Found] = {}
             try:
                 await self._ask(found, limits, node, membership.epoch, now)
             except Exception as error:
                 # no answer, an unreadable one, or no further one: we may hold jobs without knowing
                 if found or not isinstance(error, errors.Unavailable) or error.sent:
-                    self._unknown = membership
-                    for lane, limit in limits.items():
-                        lane.batch.unanswered(limit)
+                    self.in_doubt = membership
+                    for queue, limit in limits.items():
+                        queue.batch.unanswered(limit)
                 raise
             took = self._env.boot_now() - began
             if membership.lease.phase is not Phase.HOLDER:
@@ -119,102 +123,87 @@ class ClaimDesk:
             count = sum(len(jobs) for jobs, _ in found.values())
             if count >= Tuning.long_claim_jobs or (count and took > Tuning.long_claim_seconds):
                 self._apart_until = began + took + Tuning.apart_seconds
-            for lane, (jobs, _) in found.items():
-                lane.batch.answered(len(jobs), took)
+            for queue, (jobs, _) in found.items():
+                queue.batch.answered(len(jobs), took)
             if self._doubts != doubts:  # the claim may be lost: settle it first
-                return {lane: Found([], more=True) for lane in limits}
-            for lane, (jobs, _) in found.items():
+                return {queue: Found([], more=True) for queue in limits}
+            for queue, (jobs, _) in found.items():
                 if jobs:
-                    self._executor.submit(lane, [Claim(job, node) for job in jobs])
+                    self._executor.submit(queue, [Claim(job, node) for job in jobs])
             return found
 
     def doubt(self) -> None:
         """Note that the database's record of our claims may differ from ours. Drop the claims that
         have not started: they may be lost, and the jobs claimed elsewhere."""
         self._executor.take_waiting()
-        self._unknown = self._guard.membership
+        self.in_doubt = self._guard.membership
         self._doubts += 1
 
     async def settle(self) -> None:
         """If there is a doubt, give back the jobs that we do not know."""
         async with self._one:
-            doubtful, self._unknown = self._unknown, None
+            doubtful, self.in_doubt = self.in_doubt, None
             if doubtful is self._guard.membership:
-                self._unknown = doubtful  # until it has been answered
+                self.in_doubt = doubtful  # until it has been answered
                 await self._give_back_unknown(doubtful)
 
     async def _ask(
         self,
-        found: dict[Lane, Found],
-        limits: Mapping[Lane, int],
+        found: dict[LocalQueue, Found],
+        limits: Mapping[LocalQueue, int],
         node: UUID,
         epoch: int,
         now: datetime | None,
     ) -> None:
         """Claim, and add to ``found`` after each statement."""
-        not_tasks = sorted(self.not_tasks)
-        by_rows = {lane.queue: limit for lane, limit in limits.items() if lane.claim == "rows"}
-        by_queue: dict[str, list[ClaimedJob]] = {queue: [] for queue in by_rows}
+        not_tasks = sorted(self._not_tasks)
+        by_rows = {queue.name: limit for queue, limit in limits.items() if queue.claim == "rows"}
+        by_name: dict[str, list[ClaimedJob]] = {name: [] for name in by_rows}
         if by_rows:
-            for job in await self._ask_for_rows(by_rows, node, epoch, not_tasks, now):
-                by_queue[job.queue].append(job)
-        for lane, limit in limits.items():
-            if lane.claim == "rows":
-                jobs = by_queue[lane.queue]
-                found[lane] = Found(jobs, len(jobs) == limit)
-        for lane, limit in limits.items():
-            if lane.claim == "advisory":
+            asked = (node, epoch, by_rows, not_tasks, now, self._begins)
+            if self._refused_until <= self._env.boot_now() < self._apart_until:
+                jobs = await self._claim_apart(*asked)
+            else:
+                jobs = await self._store.claim(*asked)
+            for job in jobs:
+                by_name[job.queue].append(job)
+        for queue, limit in limits.items():
+            if queue.claim == "rows":
+                jobs = by_name[queue.name]
+                found[queue] = Found(jobs, len(jobs) == limit)
+        for queue, limit in limits.items():
+            if queue.claim == "advisory":
                 jobs, contended = await claim_by_advisory_locks(
-                    self._store, node, epoch, lane.queue, not_tasks, limit, now
+                    self._store, node, epoch, queue.name, not_tasks, limit, now
                 )
-                found[lane] = Found(jobs, len(jobs) == limit or contended)
+                found[queue] = Found(jobs, len(jobs) == limit or contended)
 
-    async def _ask_for_rows(
-        self,
-        limits: Mapping[str, int],
-        node: UUID,
-        epoch: int,
-        not_tasks: Sequence[str],
-        now: datetime | None,
-    ) -> list[ClaimedJob]:
-        if self._refused_until <= self._env.boot_now() < self._apart_until:
-            try:
-                return await self._claims.claim(node, epoch, limits, not_tasks, now, self._begins)
-            except errors.Unavailable as error:
-                if error.sent or isinstance(error, errors.Conflict):
-                    raise
-            except errors.ServerError:
-                pass
-            self._refused_until = self._env.boot_now() + Tuning.apart_seconds
-        return await self._store.claim(node, epoch, limits, not_tasks, now, self._begins)
+    async def _claim_apart(self, *asked: Any) -> list[ClaimedJob]:
+        """Claim on the connection for claims that may take long, unless it cannot be opened."""
+        try:
+            return await self._claims.claim(*asked)
+        except errors.Unavailable as error:
+            if error.sent or isinstance(error, errors.Conflict):
+                raise
+        except errors.ServerError:
+            pass
+        self._refused_until = self._env.boot_now() + Tuning.apart_seconds
+        return await self._store.claim(*asked)
 
-    @property
-    def in_doubt(self) -> bool:
-        return self._unknown is not None
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether claiming is suspended: a suspect runs alone, or an operator halted the node."""
-        return self.halted or self._executor.exclusive
-
-    def put_off_suspects(self) -> None:
-        """See :meth:`Executor.put_off_suspects`."""
-        self._executor.put_off_suspects()
-
-    async def give_back(self, lane: Lane) -> None:
+    async def give_back(self, queue: LocalQueue) -> None:
         """Give back the jobs that wait for a slot, so that other nodes can run them."""
         async with self._one:
             membership = self._guard.membership
-            claims = self._executor.take_waiting(lane)
+            claims = self._executor.take_waiting(queue)
             if not claims:
                 return
             try:
                 gone = await self._store.give_back(membership.identity.id, claims)
             except Exception:
-                self._unknown = membership  # they may still be ours, and we no longer know them
+                self.in_doubt = membership  # they may still be ours, and we no longer know them
                 raise
             if gone < len(claims):  # the same for rows that were locked
-                self._unknown = membership
+                self.in_doubt = membership
 
     async def _give_back_unknown(self, membership: Membership) -> None:
         node, doubts = membership.identity.id, self._doubts
@@ -225,15 +214,15 @@ class ClaimDesk:
             known = self._executor.known_tokens()
             count = await self._store.give_back_unknown(node, epoch, known)
         if self._doubts == doubts:  # else the answer may predate a failover
-            self._unknown = None
+            self.in_doubt = None
         self._emit("claim_unknown", given_back=count)
 
 
 class Demand:
     """How many more jobs of one queue this node wants to hold."""
 
-    def __init__(self, lane: Lane, env: Env, limits: Limits) -> None:
-        self.lane = lane
+    def __init__(self, queue: LocalQueue, env: Env, limits: Limits) -> None:
+        self.queue = queue
         self.more = True
         """The queue may have jobs that we have not seen. This may be set during a claim, which
         began before they were enqueued."""
@@ -248,50 +237,44 @@ class Demand:
         self._still = (0, env.boot_now())
         """The number of finished jobs, and since when none has finished or been claimed."""
 
-    def _room(self) -> int:
+    def room(self) -> int:
         """How many jobs are worth a claim: all that fit if a slot is idle or half of what this node
         holds is used up, else none."""
-        lane, most = self.lane, Tuning.prefetch_batches * self._limits.batch_rows
+        queue, most = self.queue, Tuning.prefetch_batches * self._limits.batch_rows
         seconds = min(Tuning.prefetch_claims * self._claim_seconds, Tuning.prefetch_most_seconds)
         seconds = max(Tuning.prefetch_seconds, seconds)
-        holds = lane.slots + min(most, int(self._rate * seconds))
-        room = holds - lane.in_hand
-        idle = lane.in_hand < lane.slots
+        holds = queue.slots + min(most, int(self._rate * seconds))
+        in_hand = queue.running + len(queue.waiting)
+        room = holds - in_hand
+        idle = in_hand < queue.slots
         return room if idle or room * 2 >= min(holds, self._limits.batch_rows) else 0
-
-    def wants_more(self) -> bool:
-        """Return whether more jobs, and room for them, are worth a claim. Asked after each job."""
-        return self.more and self._room() > 0
 
     def limit(self) -> int:
         """The limit of the next claim; 0 if none is worth it."""
-        self._measure()
-        return min(self._room(), self._limits.batch_rows, self.lane.batch.now)
+        now = self._env.boot_now()
+        elapsed = now - self._measured_at
+        if elapsed >= 0.02:
+            rate = (self.queue.finished - self._measured) / elapsed
+            self._rate += (rate - self._rate) * min(1.0, elapsed * 5)
+            self._measured, self._measured_at = self.queue.finished, now
+        return min(self.room(), self._limits.batch_rows, self.queue.batch.now)
 
     def moves(self, claim_seconds: float) -> None:
         """Note that jobs were claimed."""
         self._claim_seconds = claim_seconds
-        self._still = self.lane.finished, self._env.boot_now()
+        self._still = self.queue.finished, self._env.boot_now()
 
     def stands_still(self) -> bool:
         """Return whether no job has ended for a while, so that jobs claimed ahead only wait."""
-        lane, now = self.lane, self._env.boot_now()
+        queue, now = self.queue, self._env.boot_now()
         ended, since = self._still
-        if lane.finished != ended:
-            self._still = lane.finished, now
+        if queue.finished != ended:
+            self._still = queue.finished, now
             return False
         if now - since < Tuning.give_back_seconds:
             return False
         self._rate = 0.0
         return True
-
-    def _measure(self) -> None:
-        now = self._env.boot_now()
-        elapsed = now - self._measured_at
-        if elapsed >= 0.02:
-            rate = (self.lane.finished - self._measured) / elapsed
-            self._rate += (rate - self._rate) * min(1.0, elapsed * 5)
-            self._measured, self._measured_at = self.lane.finished, now
 
 
 class Producer(Service):
@@ -302,41 +285,51 @@ class Producer(Service):
     def __init__(
         self,
         context: ServiceContext,
-        lanes: Sequence[Lane],
-        desk: ClaimDesk,
+        executor: Executor,
+        claimer: Claimer,
         acker: Acker,
         sleepers: Sleepers,
         listening: Callable[[], bool],
     ) -> None:
         super().__init__(context)
-        self._demands = deque(Demand(lane, self._env, self._limits) for lane in lanes)
-        self._by_queue = {demand.lane.queue: demand for demand in self._demands}
-        self._desk = desk
+        queues = executor.queues.values()
+        self._demands = deque(Demand(queue, self._env, self._limits) for queue in queues)
+        self._by_queue = {demand.queue.name: demand for demand in self._demands}
+        for demand in self._demands:
+            demand.queue.on_room = partial(self._on_room, demand)
+        self._executor = executor
+        self._claimer = claimer
         self._acker = acker
         self._sleepers = sleepers
         self._listening = listening
         self._look_at = float("-inf")
         """When all queues are checked next."""
 
-    def look(self, queue: str = "") -> bool:
-        """Check this queue again, or all queues. Return whether the queue is one of ours."""
-        named = [self._by_queue[queue]] if queue in self._by_queue else []
-        self._again(named if queue else self._demands)
-        return bool(named) or not queue
+    def look(self, queue: str = "") -> None:
+        """Check this queue of ours, or all queues, now. Notifications call it."""
+        if queue and queue not in self._by_queue:
+            return
+        for demand in [self._by_queue[queue]] if queue else self._demands:
+            demand.more = True
+        self.wake()
 
-    def wants_more(self, queue: str) -> bool:
-        """Return whether this queue is worth a claim now. Asked after each of its jobs."""
-        demand = self._by_queue[queue]
-        return bool(demand.lane.waiting) if self._desk.exclusive else demand.wants_more()
+    def _on_room(self, demand: Demand) -> None:
+        """Claim if that is worth it now. Asked after each job."""
+        if self._executor.exclusive or self._claimer.halted:
+            worth = bool(demand.queue.waiting)
+        else:
+            worth = demand.more and demand.room() > 0
+        if worth:
+            self.wake()
 
     async def tick(self, now: datetime | None) -> float:
-        if self._desk.in_doubt:  # even if there is no room for more
-            await self._desk.settle()
-        if self._desk.exclusive:
-            self._desk.put_off_suspects()
+        if self._claimer.in_doubt:  # even if there is no room for more
+            await self._claimer.settle()
+        if self._executor.exclusive or self._claimer.halted:
+            self._executor.put_off_suspects()
             for demand in self._demands:
-                await self._desk.give_back(demand.lane)
-            self.look()  # afterwards
+                await self._claimer.give_back(demand.queue)
+                demand.more = True  # afterwards
             return 5.0  # woken when that ends
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
@@ -345,7 +338,8 @@ class Producer(Service):
             polling = self._settings.polling
             poll = polling.listening if self._listening() else polling.blind
             self._look_at = began + self._env.jitter(in_seconds(poll), 0.2)
-            self.look()
+            for demand in self._demands:
+                demand.more = True
         limits, full = self._wanted()
         if limits:
             pause = await self._claim(limits, now)
@@ -375,54 +369,52 @@ class Producer(Service):
         """Claim. Return the seconds until the next tick, or None to decide by the other queues."""
         for demand in limits:
             demand.more = False
-        began = self._env.boot_now()
+        began, recorded = self._env.boot_now(), False
         try:
-            found = await self._desk.claim({d.lane: limit for d, limit in limits.items()}, now)
+            found = await self._claimer.claim({d.queue: limit for d, limit in limits.items()}, now)
+            if found is None:
+                return 1.0  # the node wakes it after joining
             took = self._env.boot_now() - began
-            if found is not None and await self._said_who_sleeps(limits, found, took):
-                return 0.0
-        except BaseException:
-            self._again(limits)
-            raise
-        if found is None:
-            self._again(limits)
-            return 1.0  # the node wakes it after joining
+            fell_asleep = await self._record_sleepers(limits, found, took)
+            recorded = True
+        finally:
+            if not recorded:
+                for demand in limits:
+                    demand.more = True
+        if fell_asleep:
+            return 0.0
         contended = not any(jobs for jobs, _ in found.values())
         return Tuning.contended_seconds if contended and any(d.more for d in limits) else None
 
-    def _again(self, demands: Iterable[Demand]) -> None:
-        for demand in demands:
-            demand.more = True
-
-    async def _said_who_sleeps(
-        self, limits: Mapping[Demand, int], found: Mapping[Lane, Found], claim_seconds: float
+    async def _record_sleepers(
+        self, limits: Mapping[Demand, int], found: Mapping[LocalQueue, Found], claim_seconds: float
     ) -> bool:
         """Record which queues are asleep, then check those once more, for jobs that came in
         between. A queue with plenty of work needs no notifications."""
         asleep, awake = set(), set()
         for demand, limit in limits.items():
             demand.moves(claim_seconds)
-            demand.plenty = found[demand.lane].more
+            demand.plenty = found[demand.queue].more
             if not demand.plenty:
-                asleep.add(demand.lane.queue)
+                asleep.add(demand.queue.name)
                 continue
             demand.more = True
             if limit >= 50:
-                awake.add(demand.lane.queue)
-        new = [queue for queue in asleep if not self._sleepers.asleep(queue)]
+                awake.add(demand.queue.name)
+        new = asleep - self._sleepers.asleep
         await self._sleepers.set(asleep, awake)
         for queue in new:
-            self.look(queue)
+            self._by_queue[queue].more = True
         return bool(new)
 
     async def _full(self, demand: Demand) -> float:
         """Wait for a job to end. If none does, give back the jobs that were claimed ahead."""
-        lane = demand.lane
-        if not lane.waiting or lane.running < lane.slots:  # else they are starting
+        queue = demand.queue
+        if not queue.waiting or queue.running < queue.slots:  # else they are starting
             return 5.0
         if not demand.stands_still():
             return Tuning.give_back_seconds
-        await self._desk.give_back(lane)
+        await self._claimer.give_back(queue)
         return 5.0
 
 

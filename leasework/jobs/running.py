@@ -98,18 +98,16 @@ class Running:
         if len(self._early) > Tuning.early_cancels:
             del self._early[next(iter(self._early))]
 
-    def end_early(self, claims: Iterable[Claim]) -> None:
-        """Cancel those of the new claims whose cancel arrived before them."""
+    def add(self, claims: Iterable[Claim]) -> None:
+        """Add new claims. Cancel those whose cancel arrived before them."""
+        self._claims.update({claim.job.claim_token: claim for claim in claims})
         if self._early:
             for claim in claims:
                 if claim.job.claim_token in self._early:
                     del self._early[claim.job.claim_token]
                     claim.end("cancel")
 
-    def add(self, *claims: Claim) -> None:
-        self._claims.update({claim.job.claim_token: claim for claim in claims})
-
-    def remove(self, *claims: Claim) -> None:
+    def remove(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
             self._claims.pop(claim.job.claim_token, None)
 

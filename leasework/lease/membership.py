@@ -22,6 +22,15 @@ class Membership:
     def valid(self, boot_now: float) -> bool:
         return self.lease.valid(boot_now)
 
+    def covers(self, node: UUID, token: int, now: float) -> bool:
+        """Return whether a job may start that ``node`` has claimed under ``token``."""
+        return (
+            node == self.identity.id
+            and self.lease.valid(now)
+            # a failover may have lost the claim: drop jobs that still wait
+            and token >> 32 >= self.timeline - 1
+        )
+
     @property
     def token(self) -> int:
         return self.lease.token or 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -46,8 +45,6 @@ class Recorder(Service):
         self.identity: NodeIdentity | None = None
         """The node's identity, which the node sets again after each self-fencing."""
         self._rests = False
-        self.wake: Callable[[], None] = lambda: None
-        """Runs ``tick`` now. Can be called from any thread."""
 
     def emit(self, kind: str, **fields: Any) -> None:
         event = telemetry.make_event(kind, fields, self._env.boot_now())

@@ -93,6 +93,8 @@ class Service(ABC):
 
     name: ClassVar[str]
     pause: ClassVar[float] = 1.0
+    wake: Callable[[], None] = staticmethod(lambda: None)
+    """Runs ``tick`` now. The service's loop sets it."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._settings, self._limits = context.settings, context.settings.limits
@@ -137,7 +139,7 @@ class Loop:
         self._emit = emit
         self._gate = gate
         self._wakeup = Wakeup()
-        self.wake = self._wakeup.set
+        self.wake = service.wake = self._wakeup.set
         """Tick now. Call it only in the loop's own thread."""
         self._stopping = False
         self._troubles = 0

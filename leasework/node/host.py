@@ -207,7 +207,7 @@ class GuardsHost(Host):
             self.running.lose()
             left += [pair for pair in self.running.pairs() if pair not in left]
         if self._stuck_seconds():
-            left += self.executor.take_waiting(*self.executor.lanes.values())
+            left += self.executor.take_waiting(*self.executor.queues.values())
         while me and left and self._env.boot_now() < until:
             batch = left[: self._settings.limits.batch_rows]
             gone = await store.give_back(me.id, batch, self._env.due_now())

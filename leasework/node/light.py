@@ -23,10 +23,10 @@ from leasework.lease.host import Host
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop
 from leasework.node.reach import longest_join, not_joined, reach_database
-from leasework.ports import NodeIdentity, Store, Wake, Wakeups
+from leasework.ports import Handlers, NodeIdentity, Store, Wakeups
 from leasework.telemetry import Emit
 
-MakeWakeups = Callable[[Callable[[Wake], None], Emit], Wakeups]
+MakeWakeups = Callable[[Handlers, Emit], Wakeups]
 
 
 @dataclass(eq=False)
@@ -88,7 +88,8 @@ class LightNode(Host):
         self.guard = Guard(make_store, self._env, settings.timings, emit, self)
         recording = Loop(self._recorder, self._env, emit)
         self._recorder.wake = recording.wake_from_any_thread
-        self._wakeups = wakeups(self._on_wake, emit)
+        handlers = {"l": self.guard.lock_is_free, "e": self._on_open_election}
+        self._wakeups = wakeups(handlers, emit)
         guarding = asyncio.ensure_future(self.guard.run())
         recording.start()
         self._wakeups.start()
@@ -115,10 +116,8 @@ class LightNode(Host):
                 while await self._recorder.tick(self._env.due_now()) == 0.0:
                     pass
 
-    def _on_wake(self, wake: Wake) -> None:
-        if wake.kind == "l":
-            self.guard.lock_is_free(wake.subject)
-        elif wake.kind == "e" and wake.subject in self.guard.contests:
+    def _on_open_election(self, name: str) -> None:
+        if name in self.guard.contests:
             self.guard.poke()
 
     # -- the guard's host ------------------------------------------------------------------------

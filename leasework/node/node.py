@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -19,25 +18,23 @@ from leasework.duties.syncer import Syncer
 from leasework.env import LOOP_FACTORY, Env
 from leasework.jobs.acker import Acker
 from leasework.jobs.attempt import Attempts
-from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.overdue import Overdue
 from leasework.jobs.process import ProcessPool
-from leasework.jobs.producer import ClaimDesk, Producer, Sleepers
-from leasework.jobs.running import Claim, Running
+from leasework.jobs.producer import Claimer, Producer, Sleepers
+from leasework.jobs.running import Running
 from leasework.jobs.tasks import Registry
 from leasework.lease import news
 from leasework.lease.guard import Guard
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop, Outage, Service, ServiceContext
-from leasework.model.job import ClaimedJob
-from leasework.model.outcome import Outcome, Stopped, Unknown
+from leasework.model.outcome import Stopped
 from leasework.node.host import GuardsHost
 from leasework.node.plan import NodePlan, Tools
 from leasework.node.reach import longest_join, not_joined, reach_database
 from leasework.node.watchdog import Watchdog
-from leasework.ports import NodeIdentity, Signal, Wake
-from leasework.tuning import Tuning
+from leasework.ports import Handlers, NodeIdentity, Signal
 
 
 class Node:
@@ -71,7 +68,7 @@ class Node:
     # -- the table of services -------------------------------------------------------------------
     def _build(self) -> None:
         settings, env, tools = self._settings, self._env, self._tools
-        slots = self._slots = sum(self._plan.queues.values()) or 1
+        slots = sum(self._plan.queues.values()) or 1
         self.recorder = Recorder(env, self._store)
         emit = self._emit = self.recorder.emit
         context = self.context = ServiceContext(settings, env, emit, self._store, tools.users)
@@ -80,31 +77,43 @@ class Node:
         self._overdue = Overdue(env, self.running, emit)
         starts = self._starts = Starts(env, emit)
         self.processes = ProcessPool(context, slots, starts, lambda: self.attempts.worker_id)
-        self.acker = Acker(context, self._registry, self.running, self._on_written)
+        self.acker = Acker(context, self._registry, self.running, slots)
         self.attempts = Attempts(
             context,
             self._registry,
             tools.on_connection,
-            self._may_start,
+            lambda: self.guard.membership,
             self.processes.run,
             slots,
             starts,
         )
         self.executor = Executor(
-            context, self.running, self._finished, self._may_take, self.attempts
+            context, self.running, self.acker, lambda: self.guard.membership, self.attempts
         )
-        self.wakeups = tools.wakeups(self._on_wake, emit)
+        for name, count in self._plan.queues.items():
+            claim = self._plan.claims.get(name, "rows")
+            self.executor.queues[name] = LocalQueue(name, count, claim)
+        self.wakeups = tools.wakeups(self._handlers(), emit)
         host = self._make_host()
         self.guard = Guard(
             tools.guard_store, env, settings.timings, emit, host, host.look_after_jobs
         )
         self._sleepers = Sleepers(self._store, self.guard)
-        self._desk = ClaimDesk(context, tools.claims, self.guard, self.executor)
+        not_tasks = self.attempts.not_tasks
+        self._claimer = Claimer(context, tools.claims, self.guard, self.executor, not_tasks)
         self._build_loops()
 
     def _build_loops(self) -> None:
         context, plan = self.context, self._plan
-        self._producer = self._build_producer()
+        self._producer = Producer(
+            context,
+            self.executor,
+            self._claimer,
+            self.acker,
+            self._sleepers,
+            lambda: self.wakeups.healthy,
+        )
+        self._claim_loop = Loop(self._producer, self._env, self._emit)
         self._duties = leader_duties(context, self.guard, lambda: self._loops["deadlines"].wake())
         services: list[Service] = [self.recorder, self.acker, DeadlineSweeper(context, self.leads)]
         if plan.planned:
@@ -114,7 +123,6 @@ class Node:
             services.append(OncePerDeploy(context, plan.once))
         self._loops = {each.name: Loop(each, self._env, self._emit) for each in services}
         self.recorder.wake = self._loops["recorder"].wake_from_any_thread
-        self.acker.wake = self._loops["acker"].wake
 
     def _make_host(self) -> GuardsHost:
         return self._host(
@@ -136,28 +144,6 @@ class Node:
             self._in_loop,
             self._not_returned,
         )
-
-    def _build_producer(self) -> Producer:
-        lanes = self.executor.lanes
-        for queue, slots in self._plan.queues.items():
-            lanes[queue] = Lane(queue, slots, self._plan.claims.get(queue, "rows"))
-        producer = Producer(
-            self.context,
-            list(lanes.values()),
-            self._desk,
-            self.acker,
-            self._sleepers,
-            lambda: self.wakeups.healthy,
-        )
-        loop = self._claim_loop = Loop(producer, self._env, self._emit)
-
-        def on_room(queue: str) -> None:
-            if producer.wants_more(queue):
-                loop.wake()
-
-        for lane in lanes.values():
-            lane.on_room = partial(on_room, lane.queue)
-        return producer
 
     def leads(self) -> bool:
         """Return whether this process leads its application at this moment."""
@@ -304,14 +290,14 @@ class Node:
                 if "syncer" in self._loops:
                     self._loops["syncer"].wake()
             case news.Halted(halted):
-                self._desk.halted = halted
+                self._claimer.halted = halted
                 self._wake_all()
             case news.FailedOver():
                 self._on_failed_over()
             case news.Muted():
                 self.wakeups.check()
             case news.ClaimsUnknown():
-                self._desk.doubt()
+                self._claimer.doubt()
                 self._claim_loop.wake()
             case news.Signalled(signals):
                 self._on_signals(signals)
@@ -326,10 +312,9 @@ class Node:
     def _on_failed_over(self) -> None:
         """The failover may have lost acknowledged commits: completions, so that a finished job is
         this node's again; claims; and the sleeping queues in this node's row."""
-        self._desk.doubt()
+        self._claimer.doubt()
         self._sleepers.forget()
         self._producer.look()
-        self._claim_loop.wake()
 
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
@@ -344,27 +329,29 @@ class Node:
         except Exception as error:  # from the user's code
             self._emit("callback_failed", name="on_drain", error=errors.told(error))
 
-    def _on_wake(self, wake: Wake) -> None:
-        match wake.kind:
-            case "q":
-                if self._producer.look(wake.subject):
-                    self._claim_loop.wake()
-            case "d":
-                self._duties["rescuer"].wake()
-                self.guard.poke()
-            case "e":
-                self.guard.poke()
-            case "l":
-                self.guard.lock_is_free(wake.subject)
-            case "s" if wake.subject == self._settings.name:
+    def _handlers(self) -> Handlers:
+        """What a notification of each kind leads to."""
+
+        def on_death(_: str) -> None:
+            self._duties["rescuer"].wake()
+            self.guard.poke()
+
+        def on_schedules(app: str) -> None:
+            if app == self._settings.name:
                 self._duties["periodic"].wake()
-            case "c" if wake.subject == str(self.guard.membership.identity.id):
+
+        def on_signal(node: str) -> None:
+            if node == str(self.guard.membership.identity.id):
                 self.guard.poke()
 
-    def _on_written(self) -> None:
-        # jobs that waited because too many outcomes were unrecorded may start now
-        for lane in self.executor.lanes.values():
-            self.executor.pump(lane)
+        return {
+            "q": lambda queue: self._producer.look(queue),
+            "d": on_death,
+            "e": lambda _: self.guard.poke(),
+            "l": lambda subject: self.guard.lock_is_free(subject),
+            "s": on_schedules,
+            "c": on_signal,
+        }
 
     def _wake_all(self) -> None:
         for loop in self._all_loops():
@@ -377,28 +364,3 @@ class Node:
 
     def _all_loops(self) -> list[Loop]:
         return [self._claim_loop, *self._loops.values(), *self._duties.values()]
-
-    def _may_start(self, claim: Claim, now: float) -> bool:
-        membership = self.guard.membership
-        return (
-            claim.node == membership.identity.id
-            and membership.lease.valid(now)
-            # a failover may have lost the claim: drop jobs that still wait
-            and claim.job.claim_token >> 32 >= membership.timeline - 1
-        )
-
-    def _may_take(self, claim: Claim, now: float) -> bool:
-        """Return whether one more job may start."""
-        return self._may_start(claim, now) and self.acker.has_room(self.executor.busy, self._slots)
-
-    def _finished(self, claim: Claim, outcome: Outcome, ended: float) -> None:
-        if isinstance(outcome, Unknown):
-            self._leave_to_others(claim.job)
-        self.acker.put(claim, outcome, ended)
-
-    def _leave_to_others(self, job: ClaimedJob) -> None:
-        """Stop claiming jobs of this task, so that nodes that know it can claim them."""
-        unknown = self._desk.not_tasks
-        if job.task not in unknown and len(unknown) < Tuning.unknown_tasks:
-            unknown.add(job.task)
-            self._emit("job_unknown", job=job.id, task=job.task)

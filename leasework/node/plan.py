@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from leasework.duties.syncer import Planned
 from leasework.jobs.context import OnConnection
 from leasework.model.job import JobRequest
-from leasework.ports import Store, Wake, Wakeups
+from leasework.ports import Handlers, Store, Wakeups
 from leasework.telemetry import Emit
 
 EXIT_FENCED = 75
@@ -49,5 +49,5 @@ class Tools(Struct, frozen=True):
     users: Store
     claims: Store
     guard_store: Callable[[str], Store]
-    wakeups: Callable[[Callable[[Wake], None], Emit], Wakeups]
+    wakeups: Callable[[Handlers, Emit], Wakeups]
     on_connection: OnConnection

@@ -51,7 +51,7 @@ from leasework.ports.schedules import (
     TickDecision,
     TickPlan,
 )
-from leasework.ports.wakeups import Wake, Wakeups
+from leasework.ports.wakeups import Handlers, Wakeups
 
 
 class Store(NodeStore, JobStore, ScheduleStore, DeadlineStore, OperatorStore):

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+Handlers = Mapping[str, Callable[[str], None]]
+"""What handles notifications, by their kind: ``q`` a queue has work, ``e`` an election is open,
+``d`` a node died, ``c`` a node has a signal, ``s`` an application's schedules have changed, ``l`` a
+lock is free and it is the turn of the named node (``node token seq name``). Each gets the subject.
+``q`` without a subject: look at all queues."""
 
 
 class Wakeups(Protocol):
@@ -22,12 +29,3 @@ class Wakeups(Protocol):
     @property
     def pooled(self) -> bool:
         """Whether there is a pooler, through which no notification arrives: only polling works."""
-
-
-class Wake(NamedTuple):
-    """One notification: ``q`` a queue has work, ``e`` an election is open, ``d`` a node died, ``c``
-    this node has a signal, ``s`` an application's schedules have changed, ``l`` a lock is free and
-    it is the turn of the named node (``node token seq name``)."""
-
-    kind: str
-    subject: str = ""

@@ -169,7 +169,7 @@ class _Passing:
         quiet = 0
         while quiet < 2:  # the first time, a claim may be under way
             before = len(ran), len(node.running)
-            waiting = node.executor.lanes.keys() & set((await reports.summary(None)).queues)
+            waiting = node.executor.queues.keys() & set((await reports.summary(None)).queues)
             changed = before != (len(ran), len(node.running))
             quiet = 0 if waiting or changed or len(node.running) else quiet + 1
             await asyncio.sleep(_LOOK_SECONDS)
@@ -199,9 +199,9 @@ class _Passing:
 def _note_claims(node: Node, ran: dict[UUID, None]) -> None:
     submit = node.executor.submit
 
-    def noting(lane: Any, claims: Any) -> None:
+    def noting(queue: Any, claims: Any) -> None:
         ran.update((claim.job.id, None) for claim in claims)
-        submit(lane, claims)
+        submit(queue, claims)
 
     node.executor.submit = noting  # type: ignore[method-assign]
 

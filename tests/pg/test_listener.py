@@ -96,16 +96,16 @@ async def test_two_nodes_of_a_loop_hear_each_and_the_second_goes_on_when_the_fir
     app = App(migrated)
     async with app.node() as two:
         heard: list[str] = []
-        wake, two.wakeups._on_wake = two.wakeups._on_wake, lambda w: heard.append(w.subject)
+        before, two.wakeups._handlers = two.wakeups._handlers, {"q": heard.append}
         async with app.node() as one:
             await until_async(lambda: one.wakeups.healthy and two.wakeups.healthy, 60)
-            one.wakeups._on_wake = two.wakeups._on_wake
+            one.wakeups._handlers = two.wakeups._handlers
             await sql("select pg_notify('leasework', 'q:both')")
             await until_async(lambda: heard.count("both") == 2, 30, "both to hear")
         await sql("select pg_notify('leasework', 'q:one')")
         await until_async(lambda: "one" in heard, 30, "the other to hear")
         assert heard.count("one") == 1
-        two.wakeups._on_wake = wake
+        two.wakeups._handlers = before
     await app.close()
 
 

@@ -12,7 +12,6 @@ import pytest
 from leasework import App
 from leasework.config import Limits, Polling
 from leasework.pg.stores.store import PgStore
-from leasework.ports import Wake
 from tests.support.wait import until_async
 
 QUEUES = {f"q{number:02}": 2 for number in range(50)}
@@ -102,7 +101,7 @@ async def test_a_claim_of_many_queues_takes_one_batch_and_each_has_its_turn(
     async with alone.node(queues=many) as node:
         await all_sleep(sql, len(many))
         await alone.enqueue_many([work.using(queue=f"q{n % 3}").job(n=n) for n in range(60)])
-        node._on_wake(Wake("q"))
+        node._producer.look()
         await until_async(lambda: len(ran) == 60, 30)
     assert all(sum(limits.values()) <= Limits.batch_rows for limits in asked)
 
@@ -141,14 +140,14 @@ async def test_a_wake_up_during_a_claim_is_followed_by_another_claim(
         found = await claim(self, *given)
         if asleep and not late:
             late.append(await work.enqueue())
-            node._on_wake(Wake("q", "default"))
+            node._producer.look("default")
         return found
 
     monkeypatch.setattr(PgStore, "claim", slow)
     async with alone.node(queues={"default": 1}) as node:
         await all_sleep(sql, 1)
         asleep = True
-        node._on_wake(Wake("q", "default"))
+        node._producer.look("default")
         await until_async(lambda: late, 30)
         assert await late[0].wait(30) == "done"
 
@@ -160,7 +159,7 @@ async def test_a_poll_is_one_claim_however_many_slots_the_queues_have(
     async with alone.node(queues=many) as node:
         await all_sleep(sql, len(many))
         before = len(asked)
-        node._on_wake(Wake("q"))
+        node._producer.look()
         await until_async(lambda: len(asked) > before, 30)
     assert asked[before].keys() == many.keys()
     assert sum(asked[before].values()) <= Limits.batch_rows

@@ -33,7 +33,7 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     context = ServiceContext(
         Settings(), Env(), lambda kind, **f: events.append((kind, f.get("token"))), store, store
     )
-    acker = Acker(context, Registry(), Running(), lambda: None)
+    acker = Acker(context, Registry(), Running(), 100)
     [first] = await store.claim(me.id, 1, {"default": 1}, [], None)
     await store.requeue(job, first.claim_token)
     [second] = await store.claim(me.id, 1, {"default": 1}, [], None)
@@ -57,7 +57,7 @@ def lone() -> Acker:
     store: Any = SimStore(SimDatabase(lambda: NOW))
     nothing: Any = lambda *_, **__: None  # noqa: E731
     context = ServiceContext(Settings(), Env(Still()), nothing, store, store)
-    return Acker(context, Registry(), Running(), nothing)
+    return Acker(context, Registry(), Running(), 100)
 
 
 NODE = uuid4()
@@ -75,26 +75,27 @@ def put(acker: Acker, count: int, ran: float) -> None:
 def test_what_runs_and_is_not_recorded_is_kept_small_where_a_run_takes_some_time():
     acker = lone()
     put(acker, 60, 0.002)
-    assert acker.has_room(lambda: 39, 100)
-    assert not acker.has_room(lambda: 40, 100), "a kill would lose a hundred runs"
-    assert acker.has_room(lambda: 40, 200), "every slot may be used"
+    assert acker.has_room(lambda: 39)
+    assert not acker.has_room(lambda: 40), "a kill would lose a hundred runs"
+    acker._slots = 200
+    assert acker.has_room(lambda: 40), "every slot may be used"
 
 
 def test_brief_runs_may_be_many_and_long_ones_are_few():
     brief, long = lone(), lone()
     put(brief, Limits.unrecorded_outcomes, 0.0)
-    assert brief.has_room(lambda: 100, 100)
+    assert brief.has_room(lambda: 100)
     put(brief, 1, 0.0)
-    assert not brief.has_room(lambda: 0, 100)
+    assert not brief.has_room(lambda: 0)
     put(long, 200, 0.5)
-    assert long.has_room(lambda: 100, 100)
+    assert long.has_room(lambda: 100)
 
 
 def test_nobody_is_woken_between_the_first_outcome_and_a_full_batch():
     acker, rung = lone(), []
     acker.wake = lambda: rung.append(len(acker._queue))
     job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, True, None)
-    acker._running.add(*[Claim(job._replace(claim_token=-token), NODE) for token in range(1, 500)])
+    acker._running.add([Claim(job._replace(claim_token=-token), NODE) for token in range(1, 500)])
     put(acker, 101, 0.0)
     assert rung == [1, 100, 101]
 
@@ -103,7 +104,7 @@ def test_the_last_outcome_of_all_that_runs_is_written_at_once():
     acker, rung = lone(), []
     acker.wake = lambda: rung.append(len(acker._queue))
     job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, 0, None, None, NOW, True, None)
-    acker._running.add(*[Claim(job._replace(claim_token=-token), NODE) for token in (1, 2, 3)])
+    acker._running.add([Claim(job._replace(claim_token=-token), NODE) for token in (1, 2, 3)])
     put(acker, 3, 0.0)
     assert rung == [1, 3]
 
@@ -112,8 +113,8 @@ async def test_outcomes_are_written_at_once_when_a_job_waits_for_that():
     acker = lone()
     put(acker, 40, 0.002)
     for token in range(100, 160):
-        acker._running.add(Claim(acker._queue[0][0].job._replace(claim_token=token), uuid4()))
+        acker._running.add([Claim(acker._queue[0][0].job._replace(claim_token=token), uuid4())])
     assert await acker.tick(None) > 0, "more is to come: it waits a moment"
-    assert not acker.has_room(lambda: 60, 100)
+    assert not acker.has_room(lambda: 60)
     await acker.tick(None)
     assert acker.backlog == 0

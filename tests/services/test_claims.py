@@ -1,4 +1,4 @@
-"""The claim desk: claims without an answer, and answers that come too late."""
+"""The claimer: claims without an answer, and answers that come too late."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from leasework import errors
 from leasework.config import Settings, Timings
 from leasework.env import Env
-from leasework.jobs.executor import Lane
-from leasework.jobs.producer import ClaimDesk
+from leasework.jobs.executor import LocalQueue
+from leasework.jobs.producer import Claimer
 from leasework.lease.membership import Membership
 from leasework.loops.service import ServiceContext
 from leasework.model.job import ClaimedJob
@@ -28,7 +28,7 @@ def job(token: int) -> ClaimedJob:
 
 
 class World:
-    """Stands for the store, the guard and the executor around the desk."""
+    """Stands for the store, the guard and the executor around the claimer."""
 
     def __init__(self) -> None:
         self.env = Env()
@@ -38,11 +38,10 @@ class World:
         self.answer: Callable[[], list[ClaimedJob]] = lambda: []
         self.epoch: int | None = 2
         self.membership = self.member()
-        self.lane = Lane("default", 10)
+        self.queue = LocalQueue("default", 10)
         stands: Any = self
-        self.desk = ClaimDesk(
-            ServiceContext(Settings(), self.env, self.emit, stands, stands), stands, stands, stands
-        )
+        context = ServiceContext(Settings(), self.env, self.emit, stands, stands)
+        self.claimer = Claimer(context, stands, stands, stands, ())
 
     def member(self) -> Membership:
         identity = NodeIdentity(uuid4(), "default", "r", "host", 1, "0", True, ("t",), {})
@@ -72,7 +71,7 @@ class World:
         raise errors.Unavailable("no connection")
 
     # -- the executor ----------------------------------------------------------------------------
-    def submit(self, lane: Lane, claims: list[Any]) -> None:
+    def submit(self, queue: LocalQueue, claims: list[Any]) -> None:
         self.handed_over += [claim.job.claim_token for claim in claims]
 
     def known_tokens(self) -> list[int]:
@@ -85,11 +84,11 @@ class World:
     # -- what tests do ---------------------------------------------------------------------------
     async def claims(self) -> int | None:
         """How many jobs were found; None: nobody was asked."""
-        found = await self.desk.claim({self.lane: 10}, None)
+        found = await self.claimer.claim({self.queue: 10}, None)
         if found is None:
             return None
-        self.more = found[self.lane].more
-        return len(found[self.lane].jobs)
+        self.more = found[self.queue].more
+        return len(found[self.queue].jobs)
 
     def loses(self, *, sent: bool) -> None:
         def answer() -> list[ClaimedJob]:
@@ -165,11 +164,11 @@ async def test_an_unknown_claim_of_a_lost_identity_is_no_matter_of_the_next_one(
 
 async def test_what_the_rows_gave_is_given_back_if_the_claim_by_advisory_locks_fails(world):
     world.answer = lambda: [job(7)]
-    both = {world.lane: 10, Lane("other", 10, claim="advisory"): 10}
+    both = {world.queue: 10, LocalQueue("other", 10, claim="advisory"): 10}
     with pytest.raises(errors.Unavailable):
-        await world.desk.claim(both, None)
-    assert world.desk.in_doubt and not world.handed_over
-    await world.desk.settle()
+        await world.claimer.claim(both, None)
+    assert world.claimer.in_doubt and not world.handed_over
+    await world.claimer.settle()
     assert ("give_back", 2, []) in world.statements
 
 
@@ -194,12 +193,12 @@ class Apart:
 )
 async def test_where_no_further_connection_opens_claims_use_the_one_for_everything(world, error):
     apart: Any = Apart(error)
-    world.desk._claims = apart
+    world.claimer._claims = apart
     world.answer = lambda: [job(n) for n in range(100)]
     for _ in range(3):
         assert await world.claims() == 100
     assert apart.asked == 1, "it does not try again at once"
-    assert not world.desk.in_doubt
+    assert not world.claimer.in_doubt
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,7 @@ async def test_where_no_further_connection_opens_claims_use_the_one_for_everythi
 )
 async def test_what_was_sent_over_the_further_connection_is_not_sent_again_at_once(world, error):
     apart: Any = Apart(error)
-    world.desk._claims = apart
+    world.claimer._claims = apart
     world.answer = lambda: [job(n) for n in range(100)]
     await world.claims()
     world.statements.clear()
@@ -220,7 +219,7 @@ async def test_what_was_sent_over_the_further_connection_is_not_sent_again_at_on
 
 @pytest.mark.parametrize("joined_again", [False, True])
 async def test_a_claim_that_is_answered_after_the_fencing_is_not_handed_over(world, joined_again):
-    """It would stand first in its lane, never allowed to start, and hold up all that follow."""
+    """It would stand first in its queue, never allowed to start, and hold up all that follow."""
 
     def answer() -> list[ClaimedJob]:
         world.membership.lease.step_down("expired")
@@ -243,15 +242,15 @@ async def test_a_doubt_that_comes_while_another_is_answered_is_not_forgotten(wor
     answered = world.give_back_unknown
 
     async def meanwhile(*given: Any) -> int:
-        world.desk.doubt()
+        world.claimer.doubt()
         world.give_back_unknown = answered
         return 0
 
     world.give_back_unknown = meanwhile
     await world.claims()
-    assert world.desk.in_doubt
+    assert world.claimer.in_doubt
     await world.claims()
-    assert not world.desk.in_doubt
+    assert not world.claimer.in_doubt
     assert [kind for kind, *_ in world.statements].count("new_epoch") == 2
 
 
@@ -260,7 +259,7 @@ async def test_a_claim_that_is_answered_after_a_failover_is_settled_before_it_ru
     --seed 801, at the commit before."""
 
     def answer() -> list[ClaimedJob]:
-        world.desk.doubt()
+        world.claimer.doubt()
         return [job(7)]
 
     world.answer = answer
@@ -274,5 +273,5 @@ async def test_a_claim_that_is_answered_after_a_failover_is_settled_before_it_ru
 
 
 async def test_what_waits_is_let_go_of_when_a_failover_may_have_lost_its_claim(world):
-    world.desk.doubt()
+    world.claimer.doubt()
     assert world.let_go

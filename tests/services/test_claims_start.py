@@ -14,7 +14,7 @@ import pytest
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.jobs.attempt import Attempts
-from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry, TaskOptions
@@ -42,11 +42,14 @@ class Hands:
         stands: Any = self
         context = ServiceContext(Settings(), Env(), self.emit, stands, stands)
         starts = Starts(Env(), self.emit)
-        self.attempts = Attempts(context, registry, stands, self._may_start, stands, 4, starts)
-        self.executor = Executor(context, Running(), self.put, self._may_start, self.attempts)
+        self.attempts = Attempts(context, registry, stands, lambda: stands, stands, 4, starts)
+        self.executor = Executor(context, Running(), stands, lambda: stands, self.attempts)
 
-    def _may_start(self, claim: Claim, now: float) -> bool:
+    def covers(self, *claim: Any) -> bool:
         return self.valid
+
+    def has_room(self, running: Any) -> bool:
+        return True
 
     # -- handlers --------------------------------------------------------------------------------
     def hang(self, name: str) -> None:
@@ -69,17 +72,17 @@ class Hands:
     async def start(self, *ids: Any) -> bool:
         return True
 
-    def lane(self, name: str, slots: int) -> Lane:
-        self.executor.lanes[name] = Lane(name, slots)
-        return self.executor.lanes[name]
+    def queue(self, name: str, slots: int) -> LocalQueue:
+        self.executor.queues[name] = LocalQueue(name, slots)
+        return self.executor.queues[name]
 
-    def submit(self, lane: Lane, task: str, name: str, crashes: int = 0) -> Claim:
+    def submit(self, queue: LocalQueue, task: str, name: str, crashes: int = 0) -> Claim:
         job = ClaimedJob(
-            uuid4(), task, lane.queue, {"name": name}, 0, 1, 5, crashes, len(name) + 1, None, None,
+            uuid4(), task, queue.name, {"name": name}, 0, 1, 5, crashes, len(name) + 1, None, None,
             NOW, True, None,
         )  # fmt: skip
         claim = Claim(job, NODE)
-        self.executor.submit(lane, [claim])
+        self.executor.submit(queue, [claim])
         return claim
 
 
@@ -94,7 +97,7 @@ async def hands() -> AsyncIterator[Hands]:
 
 
 async def test_a_hanging_thread_of_one_queue_holds_up_no_other_queue(hands):
-    one, two = hands.lane("one", 1), hands.lane("two", 1)
+    one, two = hands.queue("one", 1), hands.queue("two", 1)
     hands.submit(one, "hang", "hanging")
     await until_async(lambda: hands.ran == ["hanging"])
     hands.submit(two, "run", "other")
@@ -102,23 +105,23 @@ async def test_a_hanging_thread_of_one_queue_holds_up_no_other_queue(hands):
 
 
 async def test_a_suspect_that_waits_to_run_alone_does_not_start_without_the_lease(hands):
-    lane = hands.lane("one", 5)
-    hands.submit(lane, "wait", "neighbour")
-    hands.submit(lane, "wait", "suspect", crashes=2)
+    queue = hands.queue("one", 5)
+    hands.submit(queue, "wait", "neighbour")
+    hands.submit(queue, "wait", "suspect", crashes=2)
     await until_async(lambda: hands.ran == ["neighbour"])
     hands.valid = False
     hands.open.set()
     assert await hands.executor.wait_idle(10)
     assert hands.ran == ["neighbour"]
     hands.valid = True
-    hands.executor.pump(lane)
+    hands.executor.pump(queue)
     await until_async(lambda: hands.ran == ["neighbour", "suspect"])
 
 
 async def test_nothing_starts_beside_a_suspect(hands):
-    lane, other = hands.lane("one", 5), hands.lane("two", 5)
-    hands.submit(lane, "wait", "suspect", crashes=2)
-    hands.submit(lane, "wait", "behind")
+    queue, other = hands.queue("one", 5), hands.queue("two", 5)
+    hands.submit(queue, "wait", "suspect", crashes=2)
+    hands.submit(queue, "wait", "behind")
     hands.submit(other, "wait", "beside")
     await until_async(lambda: hands.ran == ["suspect"])
     hands.open.set()

@@ -95,7 +95,7 @@ def test_a_look_goes_on_where_the_last_one_ended_also_while_the_loop_is_blocked(
     for token in range(1, 6):
         job = ClaimedJob(uuid4(), "t", "default", {}, 0, 1, 5, 0, token, None, 1.0, now,
                          True, None)  # fmt: skip
-        running.add(Claim(job, uuid4(), started_at=-1000.0))
+        running.add([Claim(job, uuid4(), started_at=-1000.0)])
     overdue = Overdue(Env(), running, lambda kind, **fields: None)
     looks: list[list[int]] = []
     for _ in range(3):
@@ -106,5 +106,5 @@ def test_a_look_goes_on_where_the_last_one_ended_also_while_the_loop_is_blocked(
                 overdue.given_up(claim)
     assert looks == [[1, 2], [3, 4], [5]]
     assert [claim.job.claim_token for claim in overdue.to_take_away()] == [2], "asked again"
-    running.remove(*running.snapshot())
+    running.remove(running.snapshot())
     assert list(overdue.to_take_away()) == []

@@ -13,7 +13,7 @@ import pytest
 from leasework import App, Context
 from leasework.errors import JobFailed
 from leasework.jobs.acker import Acker
-from leasework.jobs.executor import Lane
+from leasework.jobs.executor import LocalQueue
 from leasework.model.filter import JobFilter
 from leasework.pg.schema import migrate
 from leasework.tuning import Tuning
@@ -192,13 +192,13 @@ async def test_what_was_claimed_ahead_goes_back_when_no_job_ends(
     await app.enqueue_many([quick.job() for _ in range(20)])
     left = "select count(*) from leasework.job where task_name = 'quick' having count(*) = "
     async with app.node(queues={"default": 2}) as node:
-        seen, give_back = asyncio.Event(), node._desk.give_back
+        seen, give_back = asyncio.Event(), node._claimer.give_back
 
-        async def later(lane: Any) -> None:
+        async def later(queue: Any) -> None:
             await seen.wait()
-            await give_back(lane)
+            await give_back(queue)
 
-        monkeypatch.setattr(node._desk, "give_back", later)
+        monkeypatch.setattr(node._claimer, "give_back", later)
         held = "select 1 from leasework.job where node is not null having count(*) > 2"
         await until_async(lambda: rows(dsn, f"{left}20"), 30, "the long ones to have the slots")
         await until_async(lambda: len(ran) == 2, 30)
@@ -250,7 +250,13 @@ async def test_a_job_that_has_its_slot_is_not_sent_back_for_want_of_room(
 ):
     """Where runs take some milliseconds, no more are started than would run again after a kill.
     One whose start has to be written down first is asked a second time: it is among them."""
-    monkeypatch.setattr(Acker, "_careful", property(lambda self: True))
+    really = Acker.__init__
+
+    def careful(acker: Acker, *given: Any) -> None:
+        really(acker, *given)
+        acker._careful = True
+
+    monkeypatch.setattr(Acker, "__init__", careful)
     app = await make_app(dsn)
     running, all_run = set(), asyncio.Event()
 
@@ -289,13 +295,13 @@ async def test_a_batch_that_is_being_started_is_not_given_back(
         sleeps = "select 1 from leasework.node where sleeping <> '{}'"
         await until_async(lambda: rows(dsn, sleeps), 30, "it to have nothing to do")
         given: list[int] = []
-        give_back = node._desk.give_back
+        give_back = node._claimer.give_back
 
-        async def counted(lane: Lane) -> None:
-            given.append(len(lane.waiting))
-            await give_back(lane)
+        async def counted(queue: LocalQueue) -> None:
+            given.append(len(queue.waiting))
+            await give_back(queue)
 
-        monkeypatch.setattr(node._desk, "give_back", counted)
+        monkeypatch.setattr(node._claimer, "give_back", counted)
         await app.enqueue_many([work.job(n=n) for n in range(100)])
         await all_run.wait()
     assert given == []

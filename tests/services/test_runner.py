@@ -20,7 +20,7 @@ from leasework.config import Settings
 from leasework.env import Env
 from leasework.errors import BadPayload, ReadOnlyServer
 from leasework.jobs.attempt import Attempts
-from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry, TaskOptions
@@ -45,14 +45,17 @@ class Workshop:
         stands: Any = self
         context = ServiceContext(Settings(), Env(), self.emit, stands, stands)
         starts = Starts(context.env, self.emit)
-        self.attempts = Attempts(context, self.registry, stands, self.may_start, stands, 4, starts)
-        self.executor = Executor(context, Running(), self.put, self.may_start, self.attempts)
-        self.lane = Lane("default", 3)
-        self.executor.lanes["default"] = self.lane
+        self.attempts = Attempts(context, self.registry, stands, lambda: stands, stands, 4, starts)
+        self.executor = Executor(context, Running(), stands, lambda: stands, self.attempts)
+        self.queue = LocalQueue("default", 3)
+        self.executor.queues["default"] = self.queue
 
     def emit(self, kind: str, **fields: Any) -> None: ...
 
-    def may_start(self, claim: Claim, now: float) -> bool:
+    def covers(self, *claim: Any) -> bool:
+        return True
+
+    def has_room(self, running: Any) -> bool:
         return True
 
     def put(self, claim: Claim, outcome: Any, ended: float) -> None:
@@ -79,7 +82,7 @@ class Workshop:
             )
             for n in numbers
         ]  # fmt: skip
-        self.executor.submit(self.lane, claims)
+        self.executor.submit(self.queue, claims)
         return claims
 
     async def done(self, count: int) -> None:
@@ -182,7 +185,7 @@ async def test_handlers_that_wait_run_side_by_side_up_to_the_slots(shop: Worksho
     assert inside == [0, 1, 2] and shop.executor.busy() == 3
     gate.set()
     await shop.done(7)
-    assert shop.executor.busy() == 0 and not shop.lane.taking
+    assert shop.executor.busy() == 0 and not shop.queue.taking
 
 
 async def test_the_event_loop_gets_its_turn_between_handlers_that_burn(shop: Workshop) -> None:
@@ -272,14 +275,14 @@ async def test_while_a_suspect_has_the_node_nothing_starts_and_what_waits_can_be
     async def waits(n: int) -> None:
         await gate.wait()
 
-    shop.lane.on_room = wake
+    shop.queue.on_room = wake
     shop.submit(waits, range(1), crashes=2)
     await until_async(lambda: shop.executor.busy() == 1)
     assert shop.executor.exclusive and woken
     others = shop.submit(waits, range(1, 5))
     await asyncio.sleep(0.01)
     assert shop.executor.busy() == 1
-    given_back = shop.executor.take_waiting(shop.lane)
+    given_back = shop.executor.take_waiting(shop.queue)
     assert given_back == [(claim.job.id, claim.job.claim_token) for claim in others]
     gate.set()
     await shop.done(1)
@@ -291,7 +294,7 @@ async def test_while_a_suspect_has_the_node_nothing_starts_and_what_waits_can_be
 def test_without_suspects_nothing_is_woken(shop: Workshop) -> None:
     """A halted node asks every few seconds, and would otherwise ask again at once."""
     woken: list[int] = []
-    shop.lane.on_room = lambda: woken.append(1)
+    shop.queue.on_room = lambda: woken.append(1)
     shop.executor.put_off_suspects()
     assert woken == []
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from leasework.env import Rng
 from leasework.errors import LeaseworkError, QueryFailed, Unavailable
-from leasework.ports import Store, Wake
+from leasework.ports import Handlers, Store
 from leasework_lab.sim.loop import VirtualLoop
 from leasework_lab.sim.store import SimStore
 
@@ -316,9 +316,9 @@ def _operation(name: str) -> Callable[..., asyncio.Future[Any]]:
 class SimWakeups:
     """Notifications over a link; ``healthy`` as long as the link is not cut."""
 
-    def __init__(self, link: Link, on_wake: Callable[[Wake], None]) -> None:
+    def __init__(self, link: Link, handlers: Handlers) -> None:
         self._link = link
-        self._on_wake = on_wake
+        self._handlers = handlers
         self._context = copy_context()
         link.wakeups.append(self)
 
@@ -349,5 +349,5 @@ class SimWakeups:
             late = link.rng.random() < weather.wake_late
             seconds = link.rng.random() * 5 if late else link.way()
             kind, _, subject = message.partition(":")
-            loop = link.server.loop
-            loop.call_later(seconds, self._on_wake, Wake(kind, subject), context=self._context)
+            if handler := self._handlers.get(kind):
+                link.server.loop.call_later(seconds, handler, subject, context=self._context)

@@ -142,7 +142,7 @@ class Process:
             FaultyStore.over(self.link, call_timeout),
             FaultyStore.over(self.link, call_timeout),
             lambda role: FaultyStore.over(self.link, call_timeout, "guard"),
-            lambda on_wake, emit: SimWakeups(self.link, on_wake),
+            lambda handlers, emit: SimWakeups(self.link, handlers),
             OnTransaction(),
         )
         node: SimNode | None = None

@@ -10,7 +10,6 @@ the services poll faster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from leasework import errors, own_tasks
@@ -18,7 +17,7 @@ from leasework.config import Settings
 from leasework.env import Env
 from leasework.model.moments import in_seconds
 from leasework.pg.stores.store import PgStore
-from leasework.ports import Wake
+from leasework.ports import Handlers
 from leasework.telemetry import Emit
 from leasework.tuning import Tuning
 
@@ -31,12 +30,12 @@ _QUEUE_FULL = (
 
 @dataclass(eq=False)
 class Listener:
-    """Calls ``on_wake`` in the event loop for each notification of this schema's channel."""
+    """Calls its handlers in the event loop for the notifications of this schema's channel."""
 
     _settings: Settings
     _env: Env
     _store: PgStore
-    _on_wake: Callable[[Wake], None]
+    _handlers: Handlers
     _emit: Emit
 
     def __post_init__(self) -> None:
@@ -105,7 +104,7 @@ class Listener:
             if not await self._store.notify(f"n:{self._echo}"):
                 if self.healthy:
                     self.healthy = False
-                    self._on_wake(Wake("q"))  # from now on, poll faster
+                    self._handlers["q"]("")  # from now on, poll faster
                 self._say(_QUEUE_FULL)
                 await self._pause(Tuning.listen_retry_seconds)
                 continue
@@ -114,7 +113,7 @@ class Listener:
             if not self.healthy and not self._lost.is_set():
                 self.healthy, self._said = True, False
                 self._emit("listen_works")
-                self._on_wake(Wake("q"))  # all queues, since earlier wake-ups were missed
+                self._handlers["q"]("")  # all queues, since earlier wake-ups were missed
             check = in_seconds(self._settings.polling.listen_check)
             await self._pause(self._env.jitter(check, 0.2))
         return "the connection was lost"
@@ -137,6 +136,7 @@ class Listener:
                 self._arrived.set()
             return
         try:
-            self._on_wake(Wake(kind, subject))
+            if kind in self._handlers:
+                self._handlers[kind](subject)
         except Exception as error:
             self._emit("note_refused", note=text, error=errors.told(error))
