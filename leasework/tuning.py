@@ -190,8 +190,6 @@ class Tuning:
     """Batches grow only while a call takes less than this time."""
     child_silent_seconds: float = 1.0
     """The longest wait between the end of a child and the end of its socket, in either order."""
-    child_stack_bytes: int = 64 * 1024
-    """The most bytes of a child's stacks."""
     overdue_jobs: int = 20
     """The most overdue jobs that a node reports."""
     bulk_block_jobs: int = 500

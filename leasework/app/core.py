@@ -82,7 +82,8 @@ class App(Home):
     a connection only when it needs one.
 
     ``lifespan`` is an async context manager for what handlers share. A process enters it before
-    its first job and leaves it after its last one. Handlers get what it yields as ``ctx.state``::
+    its first job and leaves it after its last one. Handlers get what it yields as ``ctx.state``,
+    except those of ``executor="process"``::
 
         @asynccontextmanager
         async def clients(app: App):

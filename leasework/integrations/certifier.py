@@ -16,7 +16,7 @@ from uuid import UUID
 from leasework.app.certify import Certifier
 from leasework.config import Settings
 from leasework.errors import LeaseworkError
-from leasework.jobs.process_handle import kill_processes_of
+from leasework.jobs.process import kill_processes_of
 from leasework.telemetry import logger
 from leasework.tuning import Tuning
 

@@ -45,7 +45,7 @@ class Context:
     _run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
     """For handlers in a thread: runs a coroutine in the event loop and waits for it."""
     state: Any = None
-    """What ``App(lifespan=…)`` yielded in this process, such as clients and pools."""
+    """What ``App(lifespan=…)`` yielded, such as clients and pools. None in a child process."""
     _write: Callable[[Any], Any] | None = None
     """Converts the result of ``complete`` by the handler's annotation."""
 
@@ -120,7 +120,8 @@ class Context:
     async def progress(self, share: float, note: str | None = None) -> None:
         """Record the progress: ``share`` from 0 to 1. Raises BadJob for another share, and
         LostClaim if the claim was lost. If the job was cancelled, the handler is stopped here as
-        it would be anywhere. If the database cannot record it, a line in the log says so."""
+        it would be anywhere. If the database cannot record it, a line in the log says so. In a
+        child process it does not wait for the database, and a lost claim kills the process."""
         if not is_number(share, 0, 1):
             raise BadJob(
                 "progress takes a share from 0 to 1",
@@ -153,8 +154,9 @@ class Context:
     async def complete(self, *, on: Any, result: Any = None) -> None:
         """Complete the job in the user's transaction, so that its effects and its completion commit
         together. ``result`` is the job's result, instead of what the handler returns. Raises
-        BadPayload if it does not fit the handler's return annotation, and LostClaim if the claim
-        was lost; roll back then. The server ends the transaction if it is idle for ten seconds."""
+        BadPayload if it does not fit the handler's return annotation, LostClaim if the claim was
+        lost, and BadJob with ``executor="process"``; roll back then. The server ends the
+        transaction if it is idle for ten seconds."""
         job = self.claim.job
         if self._write:
             result = self._write(result)

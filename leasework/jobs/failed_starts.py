@@ -1,5 +1,4 @@
-"""Whether this worker can start child processes and threads for its handlers, and the lifespan in
-such a process."""
+"""Whether this worker can start child processes and threads for its handlers."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from leasework.tuning import Tuning
 
 class Starts:
     """Handles failed starts. The job goes back and its attempt does not count, because its handler
-    is not at fault: the worker has no descriptor, memory or process left, or the lifespan fails."""
+    is not at fault: the worker has no descriptor, memory or process left."""
 
     def __init__(self, env: Env, emit: Emit) -> None:
         self._env = env

@@ -32,8 +32,7 @@ class Claim:
     stop: Callable[[], object] | None = None
     """Ends the run, as far as its executor can."""
     place: Any = None
-    """Where its stack can be read: a coroutine, a thread's ident, or the object with the child
-    process."""
+    """Where it runs: a coroutine, a thread's ident, or an object with the ``pid`` of a child."""
     stop_reason: str = ""
     """``cancel``, ``lost`` or ``stopping``; empty while it may continue."""
     seen: bool = False

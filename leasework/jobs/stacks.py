@@ -18,10 +18,10 @@ _DEEPEST = 200
 _LINKS = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
 
 
-async def stack_of(claim: Claim | None, loop_thread: int, most_chars: int) -> str:
+def stack_of(claim: Claim | None, loop_thread: int, most_chars: int) -> str:
     """Describe the stack, the newest call last. ``loop_thread`` is the ident of the thread that
     runs the user's event loop."""
-    return limited(await _say(claim, loop_thread), most_chars)
+    return limited(_say(claim, loop_thread), most_chars)
 
 
 def limited(text: str, most_chars: int) -> str:
@@ -33,7 +33,7 @@ def limited(text: str, most_chars: int) -> str:
     return f"{text[:half]}\n  … cut …\n{text[-half:]}"
 
 
-async def _say(claim: Claim | None, loop_thread: int) -> str:
+def _say(claim: Claim | None, loop_thread: int) -> str:
     if claim is None:
         return "It no longer runs here."
     if claim.started_at is None:
@@ -48,10 +48,11 @@ async def _say(claim: Claim | None, loop_thread: int) -> str:
             head = "It is running now, and blocks its event loop:"
             return f"{head}\n{_lines(_from(frame, place.cr_code))}"
         return f"It is waiting in its event loop:\n{_lines(list(_awaited(place)))}"
-    child = getattr(place, "child", None)
-    if child is not None:
-        said = await child.stack()
-        return f"In the child process {child.pid}:\n{said or '  (no stack available)'}"
+    if hasattr(place, "pid"):
+        return (
+            f"In the child process {place.pid}. Its stack cannot be read from here. On its host, "
+            f"run: py-spy dump --pid {place.pid}"
+        )
     return "Its handler has not begun, or has just ended."
 
 

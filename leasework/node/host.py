@@ -220,7 +220,7 @@ class GuardsHost(Host):
         while self._looks:
             asked = self._looks.pop(0)
             claim = self.running.of_token(asked.token)
-            says = await stack_of(claim, self._user, self._settings.limits.error_chars)
+            says = stack_of(claim, self._user, self._settings.limits.error_chars)
             me = self.recorder.identity
             assert me
             await store.answer_stack(me.id, asked.job, says, self._env.due_now())

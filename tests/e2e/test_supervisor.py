@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from leasework.jobs.process_handle import kill_processes_of
+from leasework.jobs.process import kill_processes_of
 from tests.e2e.apps.journal import Entry, entries
 from tests.e2e.apps.service import AT_ONCE, Database, measured
 from tests.support.procs import Process, Processes

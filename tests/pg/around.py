@@ -20,9 +20,6 @@ tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 later: ContextVar[str] = ContextVar("later", default="nobody")
 left: list[asyncio.Task[Any]] = []
 gave_up = threading.Event()
-keeper: asyncio.Task[None]
-FIRST = os.environ.setdefault("LEASEWORK_TEST_FIRST", str(os.getpid()))
-"""The process of the test."""
 
 
 def note(line: str) -> None:
@@ -32,23 +29,9 @@ def note(line: str) -> None:
 
 @asynccontextmanager
 async def clients(app: App) -> AsyncIterator[dict[str, int]]:
-    global keeper
-    if journal.with_name("down").exists() and str(os.getpid()) != FIRST:
-        if journal.with_name("down").read_text() == "exit":
-            raise SystemExit("the mail server is down")
-        raise OSError("the mail server is down")
     note("enter")
-    entered_by = asyncio.current_task()
-    keeper = asyncio.create_task(keep())
     yield {"pid": os.getpid()}
-    keeper.cancel()
-    note("leave" if asyncio.current_task() is entered_by else "leave in another task")
-
-
-async def keep() -> None:
-    """What a lifespan has in the background, such as a pool that makes tasks now and then."""
-    while True:
-        await asyncio.gather(asyncio.sleep(0.01))
+    note("leave")
 
 
 app = App("postgresql://nobody@127.0.0.1:1/nothing", lifespan=clients)
@@ -88,7 +71,7 @@ def enqueues_in_process() -> str:
 
 
 def told(ctx: Context) -> list[Any]:
-    return [tenant.get(), ctx.state["pid"] == os.getpid()]
+    return [tenant.get(), ctx.state and ctx.state["pid"] == os.getpid()]
 
 
 @app.task(name="in_loop")
@@ -143,7 +126,7 @@ async def tells_tenant(sets: bool) -> str:
     if sets:
         later.set("acme")
         left.append(asyncio.create_task(asyncio.Event().wait()))
-    return f"{before} {[task.cancelled() for task in left]} {keeper.done()}"
+    return f"{before} {[task.cancelled() for task in left]}"
 
 
 @app.task(name="runs_a_loop", executor="process")

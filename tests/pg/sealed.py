@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 
-from leasework import App, Context, SyncContext
+from leasework import App, Context
 
 
 class Turned:
@@ -53,12 +53,6 @@ def in_process(card: Card, secret: str) -> Card:
 async def completes(ctx: Context, dsn: str) -> None:
     async with await AsyncConnection.connect(dsn) as connection:
         await ctx.complete(on=connection, result={"secret": "hunter2"})
-
-
-@app.task(name="completes_in_process", executor="process")
-def completes_in_process(ctx: SyncContext, dsn: str) -> None:
-    with Connection.connect(dsn) as connection:
-        ctx.complete(on=connection, result={"secret": "hunter2"})
 
 
 @app.every(seconds=1, name="plain", arguments={"text": "in the code"})

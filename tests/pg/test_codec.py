@@ -56,10 +56,8 @@ async def test_an_application_without_the_codec_says_so(shop: App) -> None:
     await other.close()
 
 
-@pytest.mark.parametrize("name", ["completes", "completes_in_process"])
-async def test_a_result_given_in_the_users_transaction_is_encoded(shop: App, name: str) -> None:
-    task: Any = getattr(sealed, name)
-    job = await task.enqueue(dsn=shop.settings.dsn)
+async def test_a_result_given_in_the_users_transaction_is_encoded(shop: App) -> None:
+    job = await sealed.completes.enqueue(dsn=shop.settings.dsn)
     async with shop.node():
         assert await job.wait(60) == {"secret": "hunter2"}
     assert "hunter2" not in stored(shop.settings.dsn)

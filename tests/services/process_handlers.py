@@ -210,8 +210,14 @@ async def report_async(ctx: Any, shares: list[float]) -> str:
     return "done"
 
 
-def complete_without_app(ctx: Any, file: str) -> None:
-    ctx.complete(on=file)
+def report_and_hang(ctx: Any, file: str) -> None:
+    _say(file, str(os.getpid()))
+    ctx.progress(0.5)
+    signal.pause()
+
+
+def without_app(ctx: Any, file: str) -> None:
+    ctx.assert_mine(file)
 
 
 go = threading.Event()

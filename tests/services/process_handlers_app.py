@@ -17,9 +17,6 @@ class FileConnections:
     async def assert_mine(self, connection: str, job: Any, node: Any, token: int) -> None:
         _write(connection, f"mine {job} {node} {token}")
 
-    async def complete(self, connection: str, job: Any, node: Any, token: int, result: Any) -> None:
-        _write(connection, f"complete {job} {node} {token} {result}")
-
 
 def _write(file: str, line: str) -> None:
     with Path(file).open("a") as lines:
@@ -31,8 +28,12 @@ app.configure = lambda **_: None  # type: ignore[method-assign]  # the pool's se
 
 
 @app.task(executor="process")
-def complete(ctx: Any, file: str) -> None:
+def assert_mine(ctx: Any, file: str) -> None:
     ctx.assert_mine(file)
+
+
+@app.task(executor="process")
+def complete(ctx: Any, file: str) -> None:
     ctx.complete(on=file, result=7)
 
 

@@ -22,7 +22,7 @@ import pytest
 from leasework.config import Limits, Settings
 from leasework.env import Env
 from leasework.errors import BadJob, Unavailable
-from leasework.jobs import process_handle
+from leasework.jobs import process
 from leasework.jobs.attempt import Attempts
 from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
@@ -255,19 +255,24 @@ async def test_progress_goes_through_the_worker(bench, function):
 
 
 @pytest.mark.parametrize("function", [handlers.report, handlers.report_async])
-async def test_progress_raises_only_if_the_job_was_taken_away(bench, function):
+async def test_progress_that_cannot_be_recorded_does_not_stop_the_handler(bench, function):
+    bench.progress_answer = Unavailable("no database")
+    assert await bench.run(function, shares=[0.5]) == Complete('"done"')
+
+
+async def test_progress_kills_the_child_if_the_job_was_taken_away(bench, tmp_path):
     bench.progress_answer = None
-    assert failure(await bench.run(function, shares=[0.5])).startswith("LostClaim: the job was")
-    for trouble in (Unavailable("no database"), KeyError("a bug")):
-        bench.progress_answer = trouble
-        assert await bench.run(function, shares=[0.5]) == Complete('"done"')
+    claim, pid = await bench.hang(tmp_path / "pid", handlers.report_and_hang)
+    await until_async(lambda: bench.executor.busy() == 0)
+    assert claim.lost and dead(pid)
+    assert [name for name, _ in bench.events] == ["job_lost"]
 
 
-@pytest.mark.parametrize("function", [handlers.report, handlers.report_async])
-async def test_progress_brings_the_cancel_whose_signal_got_lost(bench, function):
+async def test_progress_brings_the_cancel_whose_signal_got_lost(bench, tmp_path):
     bench.progress_answer = True
-    outcome = await bench.run(function, shares=[0.5])
-    assert outcome == Cancel("the worker ended it")
+    claim, pid = await bench.hang(tmp_path / "pid", handlers.report_and_hang)
+    assert await bench.outcome(claim) == Cancel("the worker ended it")
+    assert dead(pid)
 
 
 async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job(bench):
@@ -276,25 +281,24 @@ async def test_a_thread_that_a_handler_left_behind_cannot_speak_for_the_next_job
     assert bench.progressed == []
 
 
-@pytest.mark.parametrize("task", [app_handlers.complete, app_handlers.complete_async])
-async def test_a_handler_can_complete_its_job_on_a_connection_of_its_own(bench, tmp_path, task):
+async def test_a_handler_can_lock_the_row_of_its_job_on_a_connection_of_its_own(bench, tmp_path):
     file = tmp_path / "connection"
-    claim = bench.start(task, file=str(file))
-    bench.attempts._check_completion = _it_was_committed
-    await until_async(lambda: claim.started_at and bench.executor.busy() == 0, 30)
-    assert claim.completed_elsewhere
-    lines = file.read_text().splitlines()
-    assert lines[-1].startswith(f"complete {claim.job.id} {NODE} 41 ")
-    assert bench.events == []
+    claim = bench.start(app_handlers.assert_mine, file=str(file))
+    assert await bench.outcome(claim) == Complete(None)
+    assert file.read_text() == f"mine {claim.job.id} {NODE} 41\n"
 
 
-async def _it_was_committed(claim: Claim, *_: Any) -> None:
-    """What the executor asks the database after such a handler."""
+@pytest.mark.parametrize("task", [app_handlers.complete, app_handlers.complete_async])
+async def test_a_handler_cannot_complete_its_job_and_is_told_what_to_do(bench, tmp_path, task):
+    text = failure(await bench.run(task, file=str(tmp_path / "connection")))
+    assert "ctx.complete does not work with executor='process'" in text
+    assert "ctx.assert_mine" in text
+    assert not (tmp_path / "connection").exists()
 
 
-async def test_completing_without_an_app_says_what_to_do(bench, tmp_path):
-    text = failure(await bench.run(handlers.complete_without_app, file=str(tmp_path / "c")))
-    assert "complete_without_app is not a task of an App" in text
+async def test_locking_the_row_without_an_app_says_what_to_do(bench, tmp_path):
+    text = failure(await bench.run(handlers.without_app, file=str(tmp_path / "c")))
+    assert "without_app is not a task of an App" in text
 
 
 # -- being killed --------------------------------------------------------------------------------
@@ -442,22 +446,29 @@ async def test_a_job_whose_child_cannot_be_started_goes_back(bench, monkeypatch)
 
 
 async def test_a_child_that_dies_before_the_handler_says_so(bench, monkeypatch):
-    monkeypatch.setattr(process_handle, "_START", "raise SystemExit(5)")
+    monkeypatch.setattr(process, "_START", "raise SystemExit(5)")
     text = failure(await bench.run(handlers.pid))
     assert text == "the child process ended with exit code 5 before the handler began"
 
 
 async def test_an_import_without_end_has_one(bench, monkeypatch):
     monkeypatch.setattr(Tuning, "child_load_seconds", 0.1)
-    monkeypatch.setattr(process_handle, "_START", "import signal; signal.pause()")
+    monkeypatch.setattr(process, "_START", "import signal; signal.pause()")
     text = failure(await bench.run(handlers.pid))
     assert text.startswith("the child process took longer than 0.1 s to import tests.services.")
 
 
-async def test_without_pidfd_the_end_is_seen_as_well(bench, monkeypatch):
-    monkeypatch.delattr(os, "pidfd_open")
-    text = failure(await bench.run(handlers.vanish, code=3))
-    assert "ended with exit code 3" in text
+async def test_a_job_whose_child_cannot_be_watched_goes_back(bench, monkeypatch):
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    open_before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(process.threading.Thread, "start", refuses)
+    outcome = await bench.run(handlers.pid)
+    assert isinstance(outcome, Unable) and "can't start new thread" in outcome.error
+    assert len(os.listdir("/proc/self/fd")) == open_before
+    monkeypatch.undo()
+    assert isinstance(await bench.run(handlers.pid), Complete)
 
 
 # -- keeping children ----------------------------------------------------------------------------
@@ -535,7 +546,7 @@ def test_a_child_whose_worker_died_before_it_began_ends():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         fd = str(theirs.fileno())
-        command = [sys.executable, "-c", process_handle._START, fd, "1", *sys.path]
+        command = [sys.executable, "-c", process._START, fd, "1", *sys.path]
         ended = subprocess.run(command, pass_fds=[theirs.fileno()], timeout=30, check=False)
     assert ended.returncode == 1
 

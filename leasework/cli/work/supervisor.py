@@ -27,7 +27,7 @@ from leasework.cli.work.logs import set_up_logging
 from leasework.config import Settings
 from leasework.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasework.errors import ConfigError, LeaseworkError
-from leasework.jobs.process_handle import kill_processes_of
+from leasework.jobs.process import kill_processes_of
 from leasework.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasework.telemetry import log, make_event
 from leasework.tuning import Tuning

@@ -73,10 +73,9 @@ def _polling(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    "A node cannot start the processes or threads that its handlers run in, or the lifespan in "
-    "such a process.",
-    "Its jobs return to the queue and wait. If the lifespan fails, correct its cause. Otherwise "
-    "raise the limits of the node (ulimit -n, ulimit -u, memory), or give it fewer slots",
+    "A node cannot start the processes or threads that its handlers run in.",
+    "Its jobs return to the queue and wait. Raise the limits of the node (ulimit -n, ulimit -u, "
+    "memory), or give it fewer slots",
     page="nodes",
 )  # fmt: skip
 def _cannot_start(facts: Facts) -> Iterator[str | Said]:
