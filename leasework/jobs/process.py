@@ -48,25 +48,19 @@ serve(*map(int, sys.argv[1:3]))
 
 def check_importable(function: Callable[..., Any]) -> None:
     """Raise BadJob if a child process could not find the function by its name."""
-    advice = "Define it with `def` at the top of a module that can be imported"
     if not inspect.isfunction(function):
-        raise errors.BadJob(
-            "executor='process' needs a plain function", got=repr(function), do=advice
-        )
-    name = f"{function.__module__}.{function.__qualname__}"
-    if function.__module__ == "__main__":
-        raise errors.BadJob(
-            "executor='process': a child process cannot import what the main script defines",
-            got=name,
-            do="Move the task to a module of its own and import it",
-        )
-    if "<" in function.__qualname__:
-        raise errors.BadJob(
-            "executor='process': a child process cannot find a lambda or a function inside "
-            "another one",
-            got=name,
-            do=advice,
-        )
+        why = "it needs a plain function"
+    elif function.__module__ == "__main__":
+        why = "a child process cannot import what the main script defines"
+    elif "<" in function.__qualname__:
+        why = "a child process cannot find a lambda or a function inside another one"
+    else:
+        return
+    raise errors.BadJob(
+        f"executor='process': {why}",
+        got=repr(function),
+        do="Define it with `def` at the top of a module of its own, and import that",
+    )
 
 
 def _check_found(function: Callable[..., Any]) -> None:
@@ -105,7 +99,7 @@ class Gone(errors.JobError):
     """The child ended, or its connection broke, before it sent an outcome."""
 
 
-class Child:
+class ChildHandle:
     """One child process and the socket to it. Raises OSError, MemoryError or RuntimeError if the
     system has no descriptor, memory, process or thread left."""
 
@@ -234,8 +228,8 @@ class ProcessPool:
         self.starts = starts
         self._worker_id = worker_id
         self._room = asyncio.Semaphore(slots)
-        self._busy: set[Child] = set()
-        self._idle: list[Child] = []
+        self._busy: set[ChildHandle] = set()
+        self._idle: list[ChildHandle] = []
         self._leaving: set[asyncio.Task[None]] = set()
         self._closed = False
         # ASCII JSON takes up to six bytes per byte, and twice that for the result, nested as text.
@@ -281,7 +275,7 @@ class ProcessPool:
             if claim.stop_reason:
                 raise asyncio.CancelledError
             try:
-                child = self._take() or Child()
+                child = self._take() or ChildHandle()
             except (OSError, MemoryError, RuntimeError) as error:
                 why = f"no child process could be started: {error}"
                 return await self.starts.failed("process", why)
@@ -307,7 +301,7 @@ class ProcessPool:
             finally:
                 await self._put_back(child, well)
 
-    async def _begin(self, child: Child, task: TaskFunction, claim: Claim) -> Any:
+    async def _begin(self, child: ChildHandle, task: TaskFunction, claim: Claim) -> Any:
         """Send the request. Return the child's first message: it found the handler, or failed."""
         request = Request(
             task.function.__module__,
@@ -331,7 +325,7 @@ class ProcessPool:
             what = f"took longer than {Tuning.child_load_seconds:g} s to import {request.module}"
             raise Gone(what) from None
 
-    async def _converse(self, child: Child, claim: Claim, message: Any) -> Outcome:
+    async def _converse(self, child: ChildHandle, claim: Claim, message: Any) -> Outcome:
         """Handle the child's messages until its outcome, within the job's timeout."""
         limit = asyncio.timeout(claim.job.timeout)
         try:
@@ -361,7 +355,7 @@ class ProcessPool:
             claim.end("lost")
 
     # -- children --------------------------------------------------------------------------------
-    def _take(self) -> Child | None:
+    def _take(self) -> ChildHandle | None:
         """Take the child that became idle last, so that surplus children become old and end."""
         while self._idle:
             child = self._idle.pop()
@@ -371,7 +365,7 @@ class ProcessPool:
                 return child
         return None
 
-    async def _put_back(self, child: Child, well: bool) -> None:
+    async def _put_back(self, child: ChildHandle, well: bool) -> None:
         """Keep the child for the next job, dismiss it, or kill it if it is not ``well``."""
         try:
             if not well:
@@ -385,7 +379,7 @@ class ProcessPool:
         finally:
             self._busy.discard(child)
 
-    def _dismiss(self, child: Child) -> None:
+    def _dismiss(self, child: ChildHandle) -> None:
         """Let an idle child end."""
         self._idle.remove(child)
         assert child.idle

@@ -571,8 +571,8 @@ def _local() -> Callable[[], None]:
         (_in_main(), "cannot import what the main script defines"),
         (_local(), "a lambda or a function inside another one"),
         (lambda: None, "a lambda or a function inside another one"),
-        (functools.partial(handlers.add, 1), "needs a plain function"),
-        (Bench, "needs a plain function"),
+        (functools.partial(handlers.add, 1), "it needs a plain function"),
+        (Bench, "it needs a plain function"),
     ],
 )
 def test_a_function_that_no_child_could_import_is_refused(function, why):
