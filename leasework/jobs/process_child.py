@@ -33,7 +33,7 @@ from leasework.jobs.running import Claim
 from leasework.jobs.tasks import values_of
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob
-from leasework.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, outcome_of
+from leasework.model.outcome import Cancel, Complete, Discard, Fail, Snooze, outcome_of
 from leasework.own_tasks import without_loop
 from leasework.ports import JobStore
 
@@ -43,6 +43,9 @@ MARK = "LEASEWORK_EXECUTOR"
 process group to kill when the worker dies (0: whatever the group)."""
 FOR_THE_WORKER = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 """An init system may send these to every process, but the worker decides when its jobs end."""
+
+
+_Outcome = Complete | Fail | Snooze | Cancel | Discard
 
 
 class Request(msgspec.Struct):
@@ -158,7 +161,7 @@ def _context(request: Request, link: _Link, app: Any, in_loop: bool) -> Context:
 _values_of = cache(values_of)
 
 
-def _run(request: Request, link: _Link, limits: Limits) -> Outcome:
+def _run(request: Request, link: _Link, limits: Limits) -> _Outcome:
     """Run the handler inside the middleware."""
     for module in request.imports:
         import_module(module)
@@ -195,7 +198,7 @@ def _as_async(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
     return handler
 
 
-def _message_of(outcome: Outcome, limits: Limits) -> tuple[Any, ...]:
+def _message_of(outcome: _Outcome, limits: Limits) -> tuple[Any, ...]:
     match outcome:
         case Snooze(seconds):
             return "Snooze", seconds
@@ -207,13 +210,12 @@ def _message_of(outcome: Outcome, limits: Limits) -> tuple[Any, ...]:
             return "Complete", result
         case Fail(error, traceback):
             return "Fail", error, traceback
-    raise AssertionError(outcome)
 
 
 def _answer(request: Request, link: _Link) -> None:
     pid, limits = os.getpid(), _settings_of(request.settings).limits
     try:
-        outcome = _run(request, link, limits)
+        outcome: _Outcome = _run(request, link, limits)
     except BaseException as error:  # SystemExit and KeyboardInterrupt too are the handler's
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +21,12 @@ import pytest
 
 from leasework.config import Limits, Settings
 from leasework.env import Env
-from leasework.errors import BadJob, Unavailable
+from leasework.errors import Unavailable
 from leasework.jobs import process
 from leasework.jobs.attempt import Attempts
 from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
-from leasework.jobs.process import ProcessPool, check_importable
+from leasework.jobs.process import ProcessPool
 from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry, TaskOptions
 from leasework.loops.service import ServiceContext
@@ -44,7 +44,6 @@ from leasework.model.outcome import (
 from leasework.tuning import Tuning
 from tests.services import process_handlers as handlers
 from tests.services import process_handlers_app as app_handlers
-from tests.services import process_unimportable
 from tests.support.wait import until, until_async
 
 NODE = UUID("018f0000-0000-7000-8000-000000000001")
@@ -549,53 +548,3 @@ def test_a_child_whose_worker_died_before_it_began_ends():
         command = [sys.executable, "-c", process._START, fd, "1", *sys.path]
         ended = subprocess.run(command, pass_fds=[theirs.fileno()], timeout=30, check=False)
     assert ended.returncode == 1
-
-
-# -- what cannot be imported ---------------------------------------------------------------------
-def _in_main() -> Callable[[], None]:
-    def handler() -> None: ...
-
-    handler.__module__, handler.__qualname__ = "__main__", "handler"
-    return handler
-
-
-def _local() -> Callable[[], None]:
-    def handler() -> None: ...
-
-    return handler
-
-
-@pytest.mark.parametrize(
-    ("function", "why"),
-    [
-        (_in_main(), "cannot import what the main script defines"),
-        (_local(), "a lambda or a function inside another one"),
-        (lambda: None, "a lambda or a function inside another one"),
-        (functools.partial(handlers.add, 1), "it needs a plain function"),
-        (Bench, "it needs a plain function"),
-    ],
-)
-def test_a_function_that_no_child_could_import_is_refused(function, why):
-    with pytest.raises(BadJob, match=why) as caught:
-        check_importable(function)
-    assert "Got: " in str(caught.value) and caught.value.do
-    check_importable(handlers.add)
-
-
-async def test_at_run_time_the_refusal_is_a_failure_that_says_what_to_do(bench):
-    text = failure(await bench.run(_local()))
-    assert "a child process cannot find" in text and "at the top of a module" in text
-    text = failure(await bench.run(handlers.first))
-    assert "now means another function" in text and "process_handlers.shadowed" in text
-    lost = handlers.nothing.__code__.replace(co_name="lost")
-    function = type(handlers.nothing)(lost, vars(handlers), "lost")
-    function.__qualname__ = "lost"
-    assert "has no function lost" in failure(await bench.run(function))
-    assert idle_pids(bench.pool) == []
-
-
-async def test_a_module_that_fails_in_the_child_fails_the_job(bench, monkeypatch):
-    monkeypatch.setenv("BREAK_THE_IMPORT", "1")
-    text = failure(await bench.run(process_unimportable.handler))
-    assert text.startswith("ImportError: this module does not want to")
-    assert len(idle_pids(bench.pool)) == 1
