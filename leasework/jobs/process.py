@@ -63,8 +63,11 @@ def check_importable(function: Callable[..., Any]) -> None:
     )
 
 
-def _check_found(function: Callable[..., Any]) -> None:
-    """Like check_importable, and raise BadJob if the name now refers to another function."""
+def _check_runs(function: Callable[..., Any]) -> None:
+    """Like check_importable, and raise BadJob if the name now refers to another function, or this
+    system cannot tell the end of a child from its reaping."""
+    if not hasattr(os, "waitid"):
+        raise errors.BadJob("executor='process' needs Linux, or Python 3.13 on macOS")
     check_importable(function)
     module, qualname = function.__module__, function.__qualname__
     found, _ = find(module, qualname, sys.modules.get(module))
@@ -257,7 +260,7 @@ class ProcessPool:
         """Run one attempt in a child. Raises CancelledError if ``claim`` was ended, and JobTimeout
         if it timed out. The child is dead then."""
         try:
-            _check_found(task.function)
+            _check_runs(task.function)
         except errors.BadJob as error:
             return Fail(str(error))
         mine = asyncio.current_task()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -68,3 +69,8 @@ async def test_a_module_that_fails_in_the_child_fails_the_job(bench, monkeypatch
     text = failure(await bench.run(process_unimportable.handler))
     assert text.startswith("ImportError: this module does not want to")
     assert len(idle_pids(bench.pool)) == 1
+
+
+async def test_a_system_that_cannot_watch_children_is_named(bench, monkeypatch):
+    monkeypatch.delattr(os, "waitid")
+    assert "needs Linux, or Python 3.13 on macOS" in failure(await bench.run(handlers.nothing))
