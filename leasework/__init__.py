@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from leasework.model.codec import Codec
     from leasework.model.deadline import Deadline, DueDeadline
     from leasework.model.job import JobRecord, JobRequest
+    from leasework.model.limits import Limit, Rate, Throttled
     from leasework.model.moments import Duration
     from leasework.model.outcome import Cancel, Discard, Snooze
     from leasework.model.states import State
@@ -66,6 +67,7 @@ _MODULES = {
     "model.codec": "Codec",
     "model.deadline": "Deadline DueDeadline",
     "model.job": "JobRecord JobRequest",
+    "model.limits": "Limit Rate Throttled",
     "model.moments": "Duration",
     "model.outcome": "Cancel Discard Snooze",
     "model.states": "State",
@@ -95,12 +97,14 @@ __all__ = [
     "JobRequest",
     "Leader",
     "LeaseworkError",
+    "Limit",
     "Limits",
     "Lock",
     "Lost",
     "Middleware",
     "Node",
     "Polling",
+    "Rate",
     "Retention",
     "Snooze",
     "StandingDeadline",
@@ -116,6 +120,7 @@ __all__ = [
     "SyncSchedules",
     "SyncStandingDeadline",
     "Task",
+    "Throttled",
 ]
 
 

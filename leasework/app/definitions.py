@@ -25,6 +25,7 @@ from leasework.jobs.context import Context, SyncContext
 from leasework.jobs.tasks import Registry, TaskFunction, Upcast
 from leasework.model.deadline import Promise
 from leasework.model.job import JOB_OPTIONS, JobGiven, JobOptions, JobRequest, SharedGiven
+from leasework.model.limits import Throttled
 from leasework.model.missed import Missed, default_grace
 from leasework.model.moments import Duration, in_seconds, is_number
 from leasework.model.outcome import Cancel, Discard, Snooze
@@ -37,7 +38,7 @@ _REFUSED = ("run_at", "run_in", "unique", "unique_for", "on_conflict")
 P = ParamSpec("P")
 R = TypeVar("R")
 U = TypeVar("U", bound=Upcast)
-NoResult = Snooze | Cancel | Discard
+NoResult = Snooze | Throttled | Cancel | Discard
 """What a handler may return instead of its result, which is no part of its task's type."""
 Async = Callable[P, Awaitable[R | NoResult]]
 AsyncWithContext = Callable[Concatenate[Context, P], Awaitable[R | NoResult]]

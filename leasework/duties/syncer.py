@@ -35,7 +35,8 @@ class Planned(Struct, frozen=True):
 
     def job_options(self) -> dict[str, Any]:
         """The options and arguments of its jobs, as ``leasework.enqueue`` takes them."""
-        return {**self.job.options.as_json, "payload": json.loads(self.job.payload)}
+        waits = self.job.waits or {}
+        return {**self.job.options.as_json, **waits, "payload": json.loads(self.job.payload)}
 
     def definition(self, now: datetime) -> ScheduleDefinition:
         return ScheduleDefinition(

@@ -24,6 +24,7 @@ from leasework.lease.membership import Membership
 from leasework.loops.service import ServiceContext
 from leasework.model.codec import ENCODED, opened, sealed
 from leasework.model.job import ClaimedJob, Unreadable, needs
+from leasework.model.limits import Throttled
 from leasework.model.outcome import (
     PLAIN,
     Cancel,
@@ -103,6 +104,8 @@ class Attempts:
             task = self._registry.find(job.task)
             if task is None:
                 return self._unknown_task(job)
+            if job.start_in > 0 and not claim.stop_reason:
+                await self._wait_for_start(claim)
             if claim.stop_reason:
                 return stopped(claim)
             if isinstance(job.payload, dict) and ENCODED in job.payload:
@@ -120,6 +123,8 @@ class Attempts:
             outcome = await work
             if claim.completed_elsewhere:
                 return await self._check_completion(claim, outcome)
+            if isinstance(outcome, Throttled):
+                outcome = await self._throttled(claim, outcome)
             if self._registry.codec and isinstance(outcome, Complete):
                 outcome = self._sealed(outcome)
             return outcome if not claim.stop_reason else _when_stopped(claim, outcome)
@@ -134,6 +139,25 @@ class Attempts:
         except Exception as error:  # not the handler's: its errors are outcomes
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasework could not run it: {error!r}")
+
+    async def _wait_for_start(self, claim: Claim) -> None:
+        """Wait until the job's limits let it start: it was claimed a moment ahead."""
+        if claim.runner:
+            claim.stop = claim.runner.cancel
+        elapsed = self._env.boot_now() - claim.claimed_at
+        await asyncio.sleep(max(0.0, claim.job.start_in - elapsed))
+        claim.stop = None
+        claim.started_at = self._env.boot_now()
+
+    async def _throttled(self, claim: Claim, outcome: Throttled) -> Outcome:
+        """Close the limit for all jobs. The answer may get lost: this job waits in any case."""
+        key = outcome.key_in(claim.job.lane)
+        if key is None:
+            said = f"the handler was throttled by the limit {outcome.limit!r}"
+            return Fail(f"{said}, which the job does not have")
+        with suppress(errors.LeaseworkError):
+            await self._store.throttle(key, outcome.seconds, self._env.due_now())
+        return outcome
 
     def _opened(self, claim: Claim) -> ClaimedJob:
         """Decode the arguments. Those that the codec cannot decode become Unreadable."""
@@ -241,6 +265,8 @@ class Attempts:
                 raise error
             case errors.JobTimeout():
                 return Fail(errors.words(error))
+            case Throttled() if not claim.stop_reason:
+                return error
             case asyncio.CancelledError():
                 failed = Fail("the handler raised CancelledError")
             case _:
@@ -306,6 +332,8 @@ class Attempts:
             if error is None or isinstance(error, _ENDS):
                 return stopped(claim)
             return self._raised(error, claim)
+        if isinstance(error, Throttled):
+            return error
         if error is not None:
             return describe(error, self._limits.error_chars)
         return PLAIN if returned is None else self._outcome_of(task, returned)
@@ -430,7 +458,7 @@ def _dropped(outcome: Outcome, claim: Claim) -> str:
             return error
         case Complete(result) if result not in (None, claim.completed_with):
             return "the handler returned another result than it gave to ctx.complete(result=…)"
-        case Snooze() | Cancel() | Discard() if not claim.stop_reason:
+        case Snooze() | Throttled() | Cancel() | Discard() if not claim.stop_reason:
             return f"the handler returned {errors.shorten(outcome)}"
     return ""
 

@@ -30,6 +30,7 @@ class BulkJobs(Sequence[Pair]):
         self.options: list[JobOptions] = []
         self._payloads: list[str] = []
         self._traces: list[str | None] = []
+        self._waits: list[dict[str, Any] | None] = []
         self._plain = True
         given = iter(requests)
         while block := list(islice(given, Tuning.bulk_block_jobs)):
@@ -61,11 +62,11 @@ class BulkJobs(Sequence[Pair]):
         if not isinstance(which, int):
             return [self[place] for place in range(*which.indices(len(self)))]
         options, payload, trace = self.options[which], self._payloads[which], self._traces[which]
-        return id_of(self.numbers[which]), JobRequest.of(options, payload, trace)
+        made = JobRequest.of(options, payload, trace, self._waits[which])
+        return id_of(self.numbers[which]), made
 
     def __iter__(self) -> Iterator[Pair]:
-        for number, options, payload, trace in self.copied():
-            yield id_of(number), JobRequest.of(options, payload, trace)
+        return map(self.__getitem__, range(len(self)))
 
     def _add(self, given: list[JobRequest[Any]], most: int) -> None:
         for job in given:
@@ -78,7 +79,9 @@ class BulkJobs(Sequence[Pair]):
                 do="Split them into several calls",
             )
         options = [job.options for job in given]
-        self._plain = self._plain and all([each.plain for each in options])
+        waits = [job.waits for job in given]
+        self._plain = self._plain and all([each.plain for each in options]) and not any(waits)
+        self._waits += waits
         self.options += options
         self._payloads += [job.payload for job in given]
         self._traces += [job.trace for job in given]

@@ -112,7 +112,7 @@ class Client:
         sent = self._env.new_id()
         if tracing.traces():
             with tracing.enqueueing([(sent, request)]) as trace:
-                traced = JobRequest.of(request.options, request.payload, trace or request.trace)
+                traced = request.traced(trace or request.trace)
                 answers = await self._insert([(sent, traced)], on)
         else:
             answers = await self._insert([(sent, request)], on)

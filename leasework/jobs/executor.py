@@ -38,6 +38,10 @@ class LocalQueue:
         """``rows`` or ``advisory``."""
         self.waiting: deque[Claim] = deque()
         self.running = 0
+        self.reserved = 0
+        """Slots that are left to jobs with limits, which are claimed only for idle slots."""
+        self.last_limited = False
+        """The last job that started has limits."""
         self.taking = False
         """A runner is taking jobs from the queue."""
         self.batch = BatchSize(Limits.batch_rows)
@@ -45,6 +49,17 @@ class LocalQueue:
         self.finished = 0
         """The number of jobs finished since the start. The producer derives the rate from it."""
         self.on_room: Callable[[], None] = lambda: None
+        self.ended_lanes: deque[str] = deque(maxlen=200)
+        """Where jobs with limits have ended here: see :class:`LimitedClaimer`."""
+
+    def has_slot(self) -> bool:
+        """Return whether the first job that waits may start."""
+        if not self.waiting or self.running >= self.slots:
+            return False
+        if not self.reserved or self.waiting[0].job.lane is not None:
+            return True
+        # with one slot, both kinds take turns
+        return self.running < self.slots - self.reserved or (self.slots == 1 and self.last_limited)
 
 
 class _Turn:
@@ -101,11 +116,19 @@ class Executor:
             queue.waiting.extend(claims)
         self.pump(queue)
 
+    def submit_limited(self, queue: LocalQueue, claims: list[Claim]) -> None:
+        """The same for jobs with limits, which were claimed for idle slots."""
+        self._claims.add(claims)
+        self._attempts.prepare()
+        with self._waiting:
+            queue.waiting.extendleft(reversed(claims))
+        self.pump(queue)
+
     def pump(self, queue: LocalQueue) -> None:
         """Start a runner if jobs wait and none takes them."""
         if self._alone:
             self._start_alone()
-        elif queue.waiting and not queue.taking and queue.running < queue.slots:
+        elif not queue.taking and queue.has_slot():
             queue.taking = True
             self._spawn(queue)
 
@@ -121,7 +144,7 @@ class Executor:
 
     def _take(self, queue: LocalQueue) -> Claim | None:
         """Take the next job that may start now."""
-        if not queue.waiting or queue.running >= queue.slots or self.exclusive:
+        if not queue.has_slot() or self.exclusive:
             return None
         now = self._env.boot_now()
         with self._waiting:
@@ -129,6 +152,7 @@ class Executor:
             if claim is None or not self._may_start(claim, now):
                 return None
             queue.waiting.popleft()
+        queue.last_limited = claim.job.lane is not None
         if claim.job.crashes < self._limits.max_crashes - 1:
             claim.started_at = now
             return claim
@@ -234,6 +258,8 @@ class Executor:
                 self._emit("job_lost", job=job.id, task=job.task, why=claim.stop_reason)
         queue.running -= 1
         queue.finished += 1
+        if claim.job.lane is not None:
+            queue.ended_lanes.append(claim.job.lane)
         if self._alone:
             self._start_alone()
         return ended

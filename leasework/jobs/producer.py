@@ -23,7 +23,7 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.lease import Phase
 from leasework.model.moments import in_seconds
-from leasework.ports import JobStore, NodeStore
+from leasework.ports import NodeStore, Store, Walk
 from leasework.tuning import Tuning
 
 
@@ -71,7 +71,7 @@ class Claimer:
     def __init__(
         self,
         context: ServiceContext,
-        claims: JobStore,
+        claims: Store,
         guard: Guard,
         executor: Executor,
         not_tasks: Collection[str],
@@ -93,6 +93,9 @@ class Claimer:
         self._doubts = 0
         self.halted = False
         """An operator has told this node to claim nothing."""
+        self.paused: frozenset[str] = frozenset()
+        """Queues of which nothing starts."""
+        self._paused_tasks: frozenset[str] = frozenset()
 
     async def claim(
         self, limits: Mapping[LocalQueue, int], now: datetime | None
@@ -132,12 +135,55 @@ class Claimer:
                     self._executor.submit(queue, [Claim(job, node) for job in jobs])
             return found
 
+    async def claim_limited(
+        self,
+        queue: LocalQueue,
+        wanted: int,
+        hints: Sequence[str] | None,
+        after: str,
+        visits: int,
+        phase: float,
+        ahead: float,
+    ) -> Walk | None:
+        """Claim jobs with limits for idle slots, and submit them to the executor. Return what was
+        found, or None if the lease is not ours."""
+        async with self._one:
+            membership, doubts = self._guard.membership, self._doubts
+            if self.in_doubt or not membership.lease.valid(self._env.boot_now()):
+                return None
+            node, epoch = membership.identity.id, membership.epoch
+            asked = (queue.name, wanted, self._left_out(), hints, after, visits, phase, ahead)
+            try:
+                found = await self._claims.claim_limited(node, epoch, *asked)
+            except Exception as error:
+                if not isinstance(error, errors.Unavailable) or error.sent:
+                    self.in_doubt = membership
+                raise
+            if membership.lease.phase is not Phase.HOLDER or self._doubts != doubts:
+                return None
+            now = self._env.boot_now()
+            claims = [Claim(job, node, claimed_at=now) for job in found.jobs]
+            self._executor.submit_limited(queue, claims)
+            return found
+
     def doubt(self) -> None:
         """Note that the database's record of our claims may differ from ours. Drop the claims that
         have not started: they may be lost, and the jobs claimed elsewhere."""
         self._executor.take_waiting()
         self.in_doubt = self._guard.membership
         self._doubts += 1
+
+    def pause(self, pauses: frozenset[tuple[str, str]]) -> None:
+        """Claim nothing of these queues and tasks, until told otherwise."""
+        self.paused = frozenset(name for kind, name in pauses if kind == "queue")
+        tasks = frozenset(name for kind, name in pauses if kind == "task")
+        if tasks != self._paused_tasks:
+            self._begins = Begins(self._env.boot_now)  # earlier claims have passed over their jobs
+            self._paused_tasks = tasks
+
+    def _left_out(self) -> list[str]:
+        """The tasks of which this node claims no jobs."""
+        return sorted({*self._not_tasks, *self._paused_tasks})
 
     async def settle(self) -> None:
         """If there is a doubt, give back the jobs that we do not know."""
@@ -156,7 +202,7 @@ class Claimer:
         now: datetime | None,
     ) -> None:
         """Claim, and add to ``found`` after each statement."""
-        not_tasks = sorted(self._not_tasks)
+        not_tasks = self._left_out()
         by_rows = {queue.name: limit for queue, limit in limits.items() if queue.claim == "rows"}
         by_name: dict[str, list[ClaimedJob]] = {name: [] for name in by_rows}
         if by_rows:
@@ -304,6 +350,16 @@ class Producer(Service):
         self._listening = listening
         self._look_at = float("-inf")
         """When all queues are checked next."""
+        self._gives_back = False
+
+    def pauses_changed(self) -> None:
+        """The paused queues or tasks have changed: give back what was claimed ahead."""
+        self._gives_back = True
+        self.look()
+
+    def _open(self) -> list[Demand]:
+        paused = self._claimer.paused
+        return [demand for demand in self._demands if demand.queue.name not in paused]
 
     def look(self, queue: str = "") -> None:
         """Check this queue of ours, or all queues, now. Notifications call it."""
@@ -331,6 +387,10 @@ class Producer(Service):
                 await self._claimer.give_back(demand.queue)
                 demand.more = True  # afterwards
             return 5.0  # woken when that ends
+        for demand in self._demands:
+            if self._gives_back or demand.queue.name in self._claimer.paused:
+                await self._claimer.give_back(demand.queue)
+        self._gives_back = False
         if self._acker.backlog > self._limits.unrecorded_outcomes:
             return self._limits.flush_seconds
         began = self._env.boot_now()
@@ -346,7 +406,7 @@ class Producer(Service):
             if pause is not None:
                 return pause
         pauses = [await self._full(demand) for demand in full]
-        if any(demand.more for demand in self._demands if demand not in full):
+        if any(demand.more for demand in self._open() if demand not in full):
             return 0.0
         return min([max(0.0, self._look_at - self._env.boot_now()), *pauses])
 
@@ -355,7 +415,7 @@ class Producer(Service):
         room. To find the first job of a queue costs more than each further one, so few queues with
         plenty share the batch, in turns. The others, which may be empty, ask for one job."""
         most = self._limits.batch_rows
-        limits = {demand: demand.limit() for demand in self._demands if demand.more}
+        limits = {demand: demand.limit() for demand in self._open() if demand.more}
         full = [demand for demand, limit in limits.items() if not limit]
         asking = [demand for demand, limit in limits.items() if limit]
         busy = [demand for demand in asking if demand.plenty][: Tuning.busy_queues]
@@ -419,7 +479,7 @@ class Producer(Service):
 
 
 async def claim_by_advisory_locks(
-    store: JobStore,
+    store: Store,
     node: UUID,
     epoch: int,
     queue: str,

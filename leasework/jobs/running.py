@@ -25,6 +25,8 @@ class Claim:
     job: ClaimedJob
     node: UUID
     """The identity that claimed it. Acks name it, even after self-fencing."""
+    claimed_at: float = 0.0
+    """A time of CLOCK_BOOTTIME, of a job with limits."""
     started_at: float | None = None
     """A time of CLOCK_BOOTTIME. None while it waits for a slot."""
     runner: asyncio.Task[None] | None = None

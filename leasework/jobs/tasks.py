@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,7 @@ from leasework.model.job import (
     encode,
     needs,
 )
+from leasework.model.limits import FromArguments, Limit, tenant_of
 from leasework.model.moments import is_number
 from leasework.model.outcome import OUTCOMES
 from leasework.model.values import Values
@@ -95,6 +96,7 @@ class TaskFunction:
         self.job_options = JobOptions(
             name, version=options.version, read_result=self.values.read_result, **shared
         )
+        self.check_names(self.job_options.limits)
         self.version = options.version
         self.upcasts: dict[int, Upcast] = {}
         """By the version of the arguments that each takes; it returns those of the next."""
@@ -137,7 +139,9 @@ class TaskFunction:
             given["deadline"] = self._registry.promise(given["deadline"])
         if "on_failure" in given:
             given["on_failure"] = self._registry.on_failure(given["on_failure"])
-        return replace(options, **given)
+        made = replace(options, **given)
+        self.check_names(made.limits)
+        return made
 
     def job(
         self,
@@ -157,6 +161,7 @@ class TaskFunction:
             self._check_arguments((), given)
             if len(self._usual) < _USUAL:
                 self._usual.add(names)
+        options = options or self.job_options
         codec, limit = self._registry.codec, self._registry.payload_limit
         if ENCODED in given:
             raise BadPayload(
@@ -165,14 +170,43 @@ class TaskFunction:
         payload = encode(self._label, self.values.write(given) if given else given, limit)
         if codec:
             payload = sealed(codec, self._label, payload, limit)
-        return JobRequest.of(options or self.job_options, payload)
+        return JobRequest.of(options, payload, None, self._waits(options, given))
+
+    def _waits(self, options: JobOptions, given: dict[str, Any]) -> dict[str, Any] | None:
+        """What a job's limits and its fair queue need to know of its arguments. Raises BadJob."""
+        fair = self._registry.fair.get(options.queue)
+        if not options.limits and fair is None:
+            return None
+        own = self._signature.parameters.items()
+        usual = {name: p.default for name, p in own if p.default is not p.empty}
+        arguments = {**usual, **given}
+        limits = [used for limit in options.limits if (used := limit.use(arguments))]
+        waits: dict[str, Any] = {"limits": limits} if limits else {}
+        if fair is not None:
+            waits["tenant"] = tenant_of(fair, arguments)
+        return waits or None
+
+    def check_names(self, limits: Iterable[Limit]) -> None:
+        """Raises BadJob if a limit needs an argument that the handler does not have."""
+        known = self._signature.parameters
+        if any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            return
+        for limit in limits:
+            for name in limit.names():
+                if name not in known:
+                    raise BadJob(
+                        f"the limit {limit.name!r} needs the argument {name!r}, which task "
+                        f"{self.name} does not have",
+                        got=[*known],
+                        do=suggest(name, known),
+                    )
 
     def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest[Any]:
         """Make the job of a schedule. No codec encodes its arguments: they belong to the
         definition, and an encoded text that differs each time would redefine the schedule."""
         self._check_arguments((), given)
         payload = encode(self._label, self.values.write(given), self._registry.payload_limit)
-        return JobRequest.of(options, payload)
+        return JobRequest.of(options, payload, None, self._waits(options, given))
 
     def add_upcast(self, version: int, upcast: Upcast) -> None:
         """Raises BadJob."""
@@ -209,6 +243,11 @@ class TaskFunction:
     def as_callback(self, chosen: JobOptions) -> Callback:
         """This task as a callback. Its jobs keep their history, and have neither a deadline nor a
         callback of their own."""
+        if chosen.limits:
+            raise BadJob(
+                f"task {self.name} has limits, and a callback cannot have any",
+                do="Let the callback enqueue the job that has limits",
+            )
         options = chosen.as_json.items()
         return Callback(
             self.name,
@@ -291,6 +330,11 @@ class Registry:
         self._tasks: dict[str, TaskFunction] = {}
         self.middleware: list[Any] = []
         """Functions around every handler (``around`` in jobs/context.py), the outermost first."""
+        self.limits: dict[str, Limit] = {}
+        self.fair: dict[str, FromArguments] = {}
+        """By fair queue: what the tenant of a job is."""
+        self.weights: dict[str, dict[str, float]] = {}
+        """By fair queue and tenant; 1 for all others."""
         self.payload_limit = payload_limit
         """In bytes, of a job's arguments."""
         self.codec = codec

@@ -57,6 +57,7 @@ class Guard:
         self._repeats = Repeats(env.boot_now)
         self._heard: tuple[Signal, ...] = ()
         self._halted = False
+        self._paused: frozenset[tuple[str, str]] = frozenset()
         self._ended: list[UUID] = []
         self._poked = False
         self._wakeup = Wakeup()
@@ -371,6 +372,9 @@ class Guard:
         if answer.halted != self._halted:
             self._halted = answer.halted
             self._host.tell(news.Halted(answer.halted))
+        if answer.paused != self._paused:
+            self._paused = answer.paused
+            self._host.tell(news.Paused(answer.paused))
         fresh = tuple(s for s in answer.signals if s not in self._heard)
         self._heard = answer.signals
         if fresh:

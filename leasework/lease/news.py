@@ -63,6 +63,12 @@ class Halted(News, frozen=True):
     halted: bool
 
 
+class Paused(News, frozen=True):
+    """People have paused queues or tasks, or resumed them."""
+
+    pauses: frozenset[tuple[str, str]]
+
+
 class NodesChanged(News, frozen=True):
     """Another node became silent, started or ended."""
 

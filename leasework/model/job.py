@@ -18,6 +18,7 @@ from msgspec import Struct
 from leasework.config import Limits
 from leasework.errors import BadJob, BadPayload, storable
 from leasework.model.deadline import AnyTask, Callback, Deadline, Promise
+from leasework.model.limits import MOST_LIMITS, Limit
 from leasework.model.moments import Duration, in_seconds, is_number, storable_moment
 from leasework.model.states import State
 
@@ -54,6 +55,7 @@ class SharedGiven(TypedDict, total=False):
     deadline: Deadline | None
     tags: Sequence[str]
     on_failure: AnyTask | str | None
+    limits: Sequence[Limit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,8 @@ class SharedOptions:
     on_failure: Callback | None = None
     """The task to enqueue when the job is discarded, quarantined or cancelled. A caller gives the
     task or its name."""
+    limits: tuple[Limit, ...] = ()
+    """At most two, which make the job wait: see :meth:`App.limit`."""
 
 
 class JobGiven(SharedGiven, total=False):
@@ -113,7 +117,8 @@ class JobOptions(SharedOptions):
         _check(self)
         waits = self.run_at is not None or self.run_in is not None
         object.__setattr__(self, "tags", tuple(self.tags))
-        plain = not (waits or self.unique or self.deadline or self.on_failure)
+        object.__setattr__(self, "limits", tuple(self.limits))
+        plain = not (waits or self.unique or self.deadline or self.on_failure or self.limits)
         object.__setattr__(self, "plain", plain)
 
     @property
@@ -127,6 +132,7 @@ class JobOptions(SharedOptions):
     def as_json(self) -> dict[str, Any]:
         """The options that differ from their defaults, as ``leasework.enqueue`` takes them."""
         values = {f.name: (getattr(self, f.name), f.default) for f in fields(self) if f.compare}
+        del values["limits"]  # each job has the keys: see JobRequest.waits
         return {name: _as_json(value) for name, (value, usual) in values.items() if value != usual}
 
 
@@ -160,6 +166,9 @@ class JobRequest(Generic[R]):
     """The arguments, as the JSON text of one object."""
     trace: str | None
     """The enqueueing span as W3C's traceparent. The client sets it if there is tracing."""
+    waits: dict[str, Any] | None
+    """The limits with their keys, and the tenant, as ``leasework.enqueue`` takes them. None: it has
+    neither."""
 
     def __init__(self, task: str, payload: str, *, trace: str | None = None, **options: Any):
         """``options`` are fields of :class:`JobOptions`. Raises BadJob."""
@@ -168,6 +177,7 @@ class JobRequest(Generic[R]):
         _set_options(self, JobOptions(task, **options))
         _set_payload(self, payload)
         _set_trace(self, trace)
+        _set_waits(self, None)
 
     def __getattr__(self, name: str) -> Any:
         """The fields of its options are also its own."""
@@ -176,19 +186,30 @@ class JobRequest(Generic[R]):
         return getattr(self.options, name)
 
     @staticmethod
-    def of(options: JobOptions, payload: str, trace: str | None = None) -> JobRequest[Any]:
+    def of(
+        options: JobOptions,
+        payload: str,
+        trace: str | None = None,
+        waits: dict[str, Any] | None = None,
+    ) -> JobRequest[Any]:
         """Make a request of options that were already checked."""
         made = _new_request(JobRequest)
         _set_options(made, options)
         _set_payload(made, payload)
         _set_trace(made, trace)
+        _set_waits(made, waits)
         return made
+
+    def traced(self, trace: str | None) -> JobRequest[R]:
+        """Return the same job with another trace context."""
+        return JobRequest.of(self.options, self.payload, trace, self.waits)
 
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
         """The object that ``leasework.enqueue(jsonb)`` takes."""
         own = {"id": str(job_id), "payload": json.loads(self.payload)}
         trace = {"trace": self.trace} if self.trace else {}
-        return {**self.options.as_json, **own, **trace, "payload_limit": payload_limit}
+        waits = self.waits or {}
+        return {**self.options.as_json, **own, **trace, **waits, "payload_limit": payload_limit}
 
 
 BulkJob = tuple[int, JobOptions, str, str | None]
@@ -201,6 +222,7 @@ _slots: Any = JobRequest
 _set_options = _slots.options.__set__
 _set_payload = _slots.payload.__set__
 _set_trace = _slots.trace.__set__
+_set_waits = _slots.waits.__set__
 
 
 def _check(job: JobOptions) -> None:
@@ -236,6 +258,7 @@ def _check(job: JobOptions) -> None:
         if job.unique is None:
             raise BadJob("unique_for needs unique", do="Give the key: unique='user-42'")
     _check_tags(job.tags)
+    _check_limits(job.limits)
 
 
 def _check_tags(tags: object) -> None:
@@ -248,6 +271,19 @@ def _check_tags(tags: object) -> None:
             raise BadJob(f"a tag must be text of {rule}", got=ascii(tag), do=example)
     if len(set(tags)) < len(tags):
         raise BadJob("tags must not have the same tag twice", got=tags, do="Leave one of them out")
+
+
+def _check_limits(limits: object) -> None:
+    example = "limits=[vendor], where vendor = app.limit('vendor', concurrency=2)"
+    known = isinstance(limits, Sequence) and all(isinstance(each, Limit) for each in limits)
+    if not isinstance(limits, Sequence) or not known:
+        raise BadJob("limits must be a list of limits", got=limits, do=example)
+    if len(limits) > MOST_LIMITS or len({limit.name for limit in limits}) < len(limits):
+        raise BadJob(
+            f"a job has at most {MOST_LIMITS} different limits",
+            got=[limit.name for limit in limits],
+            do="Combine two of them into one whose key has both values",
+        )
 
 
 def _check_number(
@@ -301,7 +337,8 @@ def plain_first_try(
     _, job = first = jobs[0]
     small = len(job.payload) * 4 <= payload_limit  # a character has at most four bytes
     options = job.options
-    plain = options.plain and not (options.tags or job.trace) and options.version == 1
+    plain = options.plain and not (options.tags or job.trace or job.waits)
+    plain = plain and options.version == 1
     return first if small and plain else None
 
 
@@ -331,6 +368,10 @@ class ClaimedJob(NamedTuple):
     """The enqueueing span, as W3C's traceparent."""
     version: int = 1
     """The version of the task that made the arguments."""
+    lane: str | None = None
+    """Its tenant and the keys of its limits, separated by bars."""
+    start_in: float = 0.0
+    """Seconds from the claim until its limits let it start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +397,8 @@ class JobLine:
     crashes: int
     held_because: str | None
     """Why the job is not available: ``scheduled``, ``retryable`` (after a failure), ``snoozed``,
-    ``stopped`` (with its worker), ``unknown_task``, ``unknown_version``, ``no_process`` (it could
+    ``throttled``, ``stopped`` (with its worker), ``limit`` (due, and waiting for its limits),
+    ``unknown_task``, ``unknown_version``, ``no_process`` (it could
     not be started), ``unreadable`` or ``not_alone``. None: it is available, runs or has ended."""
     schedule: str | None = None
     tags: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from leasework.config import Limits
 from leasework.errors import BadJob, BadPayload, shorten, storable, told, words
 from leasework.model.backoff import Backoff
 from leasework.model.job import ClaimedJob, encode
+from leasework.model.limits import Throttled
 from leasework.model.moments import Duration, in_seconds, is_number
 from leasework.model.states import State
 from leasework.model.values import Values
@@ -82,7 +83,7 @@ class Unable(Struct, frozen=True):
 PLAIN = Complete()
 """The outcome of most attempts."""
 
-Outcome = Complete | Fail | Snooze | Cancel | Discard | Unknown | Stopped | Unable
+Outcome = Complete | Fail | Snooze | Throttled | Cancel | Discard | Unknown | Stopped | Unable
 
 
 class Decision(Struct, frozen=True):
@@ -120,6 +121,8 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return Decision(State.DISCARDED, error=_text(reason))
         case Snooze(seconds):
             return _held("snoozed", in_seconds(seconds))
+        case Throttled(seconds=seconds):
+            return _held("throttled", seconds)
         case Stopped():
             return _held("stopped")
         case Unknown(seconds):
@@ -145,13 +148,13 @@ def _text(reason: object) -> str:
     return storable(words(reason))[: Limits.error_chars]
 
 
-OUTCOMES = (Snooze, Cancel, Discard)
+OUTCOMES = (Snooze, Throttled, Cancel, Discard)
 """The types that a handler returns to decide what happens to its job."""
 
 
 def outcome_of(
     task: str, returned: Any, result_bytes: int, values: Values | None = None
-) -> Complete | Snooze | Cancel | Discard:
+) -> Complete | Snooze | Throttled | Cancel | Discard:
     """Return what a handler's return value means: an outcome, or the result of a completed job.
 
     A result that cannot be stored discards the job, because the handler has finished. Another run

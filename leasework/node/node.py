@@ -20,6 +20,7 @@ from leasework.jobs.acker import Acker
 from leasework.jobs.attempt import Attempts
 from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
+from leasework.jobs.limited import LimitedClaimer
 from leasework.jobs.overdue import Overdue
 from leasework.jobs.process import ProcessPool
 from leasework.jobs.producer import Claimer, Producer, Sleepers
@@ -63,6 +64,8 @@ class Node:
         self._not_returned: list[tuple[UUID, int]] = []
         """Waiting claims of which it is unknown whether they were given back."""
         self._cancelled = self._left = 0
+        self._limited: LimitedClaimer | None = None
+        """Claims jobs with limits, if the application has limits or fair queues."""
         self._build()
 
     # -- the table of services -------------------------------------------------------------------
@@ -113,12 +116,18 @@ class Node:
             self._sleepers,
             lambda: self.wakeups.healthy,
         )
+        if self._registry.limits or self._registry.fair:
+            self._limited = LimitedClaimer(
+                context, self.executor, self._claimer, self.acker, self._registry
+            )
         self._claim_loop = Loop(self._producer, self._env, self._emit)
         self._duties = leader_duties(context, self.guard, lambda: self._loops["deadlines"].wake())
         services: list[Service] = [self.recorder, self.acker, DeadlineSweeper(context, self.leads)]
         if plan.planned:
             on_change = self._duties["periodic"].wake
             services.append(Syncer(context, plan.release, plan.planned, self.guard, on_change))
+        if self._limited:
+            services.append(self._limited)
         if plan.once:
             services.append(OncePerDeploy(context, plan.once))
         self._loops = {each.name: Loop(each, self._env, self._emit) for each in services}
@@ -181,6 +190,9 @@ class Node:
             return
         self._stopping = True
         await self._claim_loop.stop()
+        if self._limited:
+            self._limited = None
+            await self._loops["limits"].stop()
         await self._in_guard(self.guard.resign_all("stopped"))
         await asyncio.gather(*[own_tasks.start(d.stop()) for d in self._duties.values()])
         await self._give_back(self.executor.take_waiting())
@@ -292,6 +304,10 @@ class Node:
             case news.Halted(halted):
                 self._claimer.halted = halted
                 self._wake_all()
+            case news.Paused(pauses):
+                self._claimer.pause(pauses)
+                self._producer.pauses_changed()
+                self._wake_all()
             case news.FailedOver():
                 self._on_failed_over()
             case news.Muted():
@@ -332,6 +348,11 @@ class Node:
     def _handlers(self) -> Handlers:
         """What a notification of each kind leads to."""
 
+        def on_jobs(queue: str) -> None:
+            self._producer.look(queue)
+            if self._limited:
+                self._limited.look(queue)
+
         def on_death(_: str) -> None:
             self._duties["rescuer"].wake()
             self.guard.poke()
@@ -345,7 +366,7 @@ class Node:
                 self.guard.poke()
 
         return {
-            "q": lambda queue: self._producer.look(queue),
+            "q": on_jobs,
             "d": on_death,
             "e": lambda _: self.guard.poke(),
             "l": lambda subject: self.guard.lock_is_free(subject),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from leasework.ports.deadlines import DeadlineStore, Swept
 from leasework.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
+from leasework.ports.limits import LimitKeyView, LimitStore, LimitView, Walk
 from leasework.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasework.ports.operation import Now, Operation, Term
 from leasework.ports.operator import OperatorStore
@@ -54,7 +55,7 @@ from leasework.ports.schedules import (
 from leasework.ports.wakeups import Handlers, Wakeups
 
 
-class Store(NodeStore, JobStore, ScheduleStore, DeadlineStore, OperatorStore):
+class Store(NodeStore, JobStore, LimitStore, ScheduleStore, DeadlineStore, OperatorStore):
     """All operations."""
 
     async def close(self) -> None:

@@ -71,6 +71,8 @@ class Heartbeat(NamedTuple):
     settled: int = 0
     muted: bool = False
     """The server's queue of notifications is half full, so that none is sent."""
+    paused: frozenset[tuple[str, str]] = frozenset()
+    """The queues and tasks that people have paused: (``queue`` or ``task``, name)."""
 
 
 class LockSeen(Struct, frozen=True):
@@ -84,7 +86,7 @@ class LockSeen(Struct, frozen=True):
 
 
 def _heartbeat(rows: list[Row]) -> Heartbeat:
-    renewed, led, leaders, nodes, signals, timeline, at, halted, settled, muted = rows[0]
+    renewed, led, leaders, nodes, signals, timeline, at, halted, settled, muted, paused = rows[0]
     return Heartbeat(
         node_renewed=renewed,
         led=frozenset(led),
@@ -101,6 +103,7 @@ def _heartbeat(rows: list[Row]) -> Heartbeat:
         halted=halted,
         settled=settled,
         muted=muted,
+        paused=frozenset((kind, name) for kind, name in paused),
     )
 
 

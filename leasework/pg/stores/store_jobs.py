@@ -123,7 +123,7 @@ class PgJobs(JobStore, OperatorStore):
             known = begins.server, len(begins.shared)
             for *job, seen in await self._pool.fetch("job/claim", params):
                 if seen is None:
-                    jobs.append(ClaimedJob._make(job))
+                    jobs.append(ClaimedJob(*job))
                 else:
                     begins.told(job[2], seen)
             # if it was only told where others begin, it begins there now

@@ -19,7 +19,7 @@ with clock as materialized (
     from due
     cross join clock c
     left join lateral (
-        select case when j.node is not null then 'running' when j.ready then 'available'
+        select case when j.node is not null then 'running' when j.ready or j.held_because = 'limit' then 'available'
                     when j.held_because = 'retryable' then 'retryable' else 'scheduled' end as state
         from leasework.job j where j.id = due.id
         union all

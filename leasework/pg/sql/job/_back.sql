@@ -5,7 +5,8 @@
 -- index: job_pkey
 back as (
     update leasework.job j
-    set node = null, claim_token = null, fresh = false, seat = nextval('leasework.seat_seq'), started_at = null,
+    set ready = j.lane is null, held_because = case when j.lane is not null then 'limit' end, node = null,
+        claim_token = null, fresh = false, seat = nextval('leasework.seat_seq'), started_at = null,
         progress = null, progress_note = null, attempt = j.attempt - f.undone, crashes = j.crashes + f.crashed,
         last_error = coalesce(f.why, j.last_error)
     from freed f where j.id = f.id and f.over is null

@@ -8,9 +8,9 @@ with target as materialized (
 ), moved as (
     update leasework.job j
     set priority = %(priority)s::smallint,
-        seat = case when ready and priority <> %(priority)s::smallint then nextval('leasework.seat_seq') else seat end
+        seat = case when (ready or held_because = 'limit') and priority <> %(priority)s::smallint then nextval('leasework.seat_seq') else seat end
     where j.id = any (array(select id from target)) and j.node is null
-    returning j.id, j.queue, j.ready
+    returning j.id, j.queue, j.ready or j.held_because = 'limit' as ready
 ), woken as (
     select leasework.wake(array_agg(distinct queue)) from moved where ready
 ), changed as (

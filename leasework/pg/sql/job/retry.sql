@@ -13,8 +13,9 @@ with target as materialized (
     select id from leasework.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
 ), sooner as (
     update leasework.job j
-    set ready = true, held_because = null, fresh = fresh or not ready,
-        seat = case when ready then seat else nextval('leasework.seat_seq') end,
+    set ready = lane is null, held_because = case when lane is not null then 'limit' end,
+        fresh = fresh or not (ready or held_because is not distinct from 'limit'),
+        seat = case when ready or held_because = 'limit' then seat else nextval('leasework.seat_seq') end,
         run_at = least(run_at, coalesce(%(now)s::timestamptz, now()))
     where j.id = any (array(select id from target)) and j.node is null
     returning j.id, j.queue
@@ -24,8 +25,9 @@ with target as materialized (
       and (select true from leasework.job j where j.id = d.id) is null
     returning d.*
 ), again as (
-    insert into leasework.job ({{job/_kept}}, last_error, run_at, deadlines)
-    select distinct on (id) {{job/_kept}}, case when state not in ('cancelled', 'completed') then last_error end, coalesce(%(now)s::timestamptz, now()),
+    insert into leasework.job ({{job/_kept}}, ready, held_because, last_error, run_at, deadlines)
+    select distinct on (id) {{job/_kept}}, lane is null, case when lane is not null then 'limit' end,
+           case when state not in ('cancelled', 'completed') then last_error end, coalesce(%(now)s::timestamptz, now()),
            (select true from leasework.deadline x -- a scalar subquery, and hidden from deadline_due
             where x.id = undone.id and case x.state when 'armed' then true end limit 1) is not null
     from undone order by id, finished_at desc

@@ -9,15 +9,17 @@ with f as materialized (
 ), known as materialized (
     select distinct t from leasework.node n, unnest(n.tasks) t where n.executes
 ), due as materialized (
-    select ctid as at_row, run_at, held_because is not distinct from 'stopped' as next, coalesce(held_because in ('unknown_task', 'unknown_version'), false)
+    select ctid as at_row, run_at, coalesce(held_because in ('stopped', 'throttled'), false) as next, coalesce(held_because in ('unknown_task', 'unknown_version'), false)
            and leasework.needs(task_name, version) not in (select t from known) as stays
     from leasework.job
-    where not ready and run_at <= coalesce(%(now)s::timestamptz, now()) and exists (select 1 from f)
+    where not ready and held_because is distinct from 'limit' and run_at <= coalesce(%(now)s::timestamptz, now())
+      and exists (select 1 from f)
     order by run_at
     limit %(limit)s
     for update skip locked
 ), staged as (
-    update leasework.job j set ready = true, held_because = null, fresh = not next.next, seat = next.seat
+    update leasework.job j set ready = lane is null, held_because = case when lane is not null then 'limit' end,
+        fresh = not next.next, seat = next.seat
     from (select at_row, next, nextval('leasework.seat_seq') as seat
           from (select at_row, next from due where not stays order by run_at) o) next
     where j.ctid = next.at_row
@@ -31,7 +33,7 @@ with f as materialized (
 )
 select (select count(*) from staged), (select count(*) from later),
        (select extract(epoch from run_at - coalesce(%(now)s::timestamptz, now()))::float8
-        from leasework.job where not ready and run_at > coalesce(%(now)s::timestamptz, now())
+        from leasework.job where not ready and held_because is distinct from 'limit' and run_at > coalesce(%(now)s::timestamptz, now())
         order by run_at limit 1),
        (select extract(epoch from due_at - coalesce(%(now)s::timestamptz, now()))::float8
         from leasework.deadline where state = 'armed' order by due_at limit 1),

@@ -290,9 +290,14 @@ create table leasework.job (
     -- what to enqueue when it fails for good: a callback, as in leasework.deadline
     on_failure       jsonb,
     payload          jsonb       not null,
-    -- true: available (node is null) or running (node is not null); false: waits for run_at
+    -- where it waits, if it has limits or is of a fair queue: see leasework.lane_of. Null: it has neither
+    lane             text,
+    -- what its start costs each of its keys, in the order of the lane; null: 1
+    costs            real[],
+    -- true: available (node is null) or running (node is not null); false: waits for run_at, or in its lane
     ready            boolean     not null default true,
-    -- why it waits: scheduled, retryable, snoozed, unknown_task, unknown_version, no_process, unreadable
+    -- why it waits: scheduled, retryable, snoozed, throttled, unknown_task, unknown_version, no_process, unreadable;
+    -- limit: it is due and waits in its lane
     held_because     text,
     -- why the last run failed; if a cancel was requested, the reason for it
     last_error       text,
@@ -310,7 +315,7 @@ create table leasework.job (
 -- Available and running jobs: a claim changes no column of this index, and is a HOT update. Claims do not read the
 -- entries of running jobs, because they know where to begin.
 create index job_ready on leasework.job (queue, (priority * 2 + fresh::integer), seat) where ready;
-create index job_waiting on leasework.job (run_at, id) where not ready;
+create index job_waiting on leasework.job (run_at, id) where not ready and held_because is distinct from 'limit';
 
 -- How far a node has claimed. None of its jobs at a level has a seat above this one, so the jobs of a dead node are
 -- found without reading all waiting jobs. A claim writes it ten thousand seats ahead, so it seldom writes.
@@ -380,6 +385,8 @@ create table leasework.job_done (
     version       smallint    not null default 1,
     on_failure    jsonb,
     payload       jsonb       not null,
+    lane          text,
+    costs         real[],
     result        jsonb,
     -- of a cancelled job, and of one that completed although a cancel was requested: the reason
     last_error    text,
@@ -1045,6 +1052,320 @@ begin
     end loop;
 end $$;
 
+-- ---- Limits ---------------------------------------------------------------------------------
+-- Limits on how many jobs run at once, and on how often jobs start. A job that has limits, or is of a fair queue, waits
+-- in a lane, outside of job_ready: held_because is 'limit'. It is ready only while it runs. An enqueue reads and locks
+-- nothing. Nothing is written for a job that is blocked, and there is no counter: what runs of a key is counted from
+-- the rows of the jobs, so whatever ends a claim gives its room back (ADR 53).
+
+-- A limit, as the newest code or a person defines it. "set" columns are what a person set until it is reset.
+create table leasework.limits (
+    name            text             primary key,
+    app             text,
+    -- jobs of a key that run at once; null: any number
+    concurrency     integer,
+    -- what may start of a key in a second, and at once after idleness: jobs, or the sum of their costs
+    rate            double precision,
+    burst           double precision,
+    set_concurrency integer,
+    set_rate        double precision,
+    set_burst       double precision,
+    paused          boolean          not null default false,
+    updated_at      timestamptz      not null default now()
+);
+
+-- One key of a limit: the lock of its claims, its bucket, and what a person set for it. The first claim makes it.
+create table leasework.limit_key (
+    key             text             primary key,
+    name            text             not null,
+    set_concurrency integer,
+    paused          boolean          not null default false,
+    -- nothing starts before: a job reported that it is throttled
+    closed_until    timestamptz,
+    -- what was in the bucket at that time. It is below zero while jobs that were claimed ahead wait for their start.
+    tokens          double precision,
+    filled_at       timestamptz
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+create index limit_key_name on leasework.limit_key (name, key);
+
+-- Tenants of a fair queue whose share is not 1. set_weight: by a person, until it is reset.
+create table leasework.weight (
+    queue      text not null,
+    tenant     text not null,
+    weight     double precision,
+    set_weight double precision,
+    primary key (queue, tenant)
+);
+
+-- Queues and tasks of which nothing starts. A worker reads it with each renewal; a claim of lanes reads it itself.
+create table leasework.pause (
+    kind   text        not null check (kind in ('queue', 'task')),
+    name   text        not null,
+    since  timestamptz not null default now(),
+    primary key (kind, name)
+);
+
+-- Jobs that wait, by lane; and the running jobs of a key, which is the first or the second of its lane. CASE hides
+-- "ready", so that the planner does not count with job_ready.
+create index job_lane on leasework.job (queue, lane, (priority * 2 + fresh::integer), seat) where held_because = 'limit';
+create function leasework.holds(lane text, ready boolean, number integer) returns text
+language sql immutable
+return case when ready then nullif(split_part(lane, '|', number + 1), '') end;
+create index job_holds_1 on leasework.job ((case when ready then nullif(split_part(lane, '|', 1 + 1), '') end))
+    where case when ready then nullif(split_part(lane, '|', 1 + 1), '') end is not null;
+create index job_holds_2 on leasework.job ((case when ready then nullif(split_part(lane, '|', 2 + 1), '') end))
+    where case when ready then nullif(split_part(lane, '|', 2 + 1), '') end is not null;
+
+-- A part of a lane's name. A bar in it is escaped. A job of a fair queue without a tenant has '%'.
+create function leasework.lane_part(value text) returns text
+language sql immutable
+return case when value = '' then '%' else replace(replace(value, '%', '%25'), '|', '%7C') end;
+
+-- What is wrong with the option "limits" of a job; null: nothing.
+create function leasework.limits_wrong(wanted jsonb) returns text
+language plpgsql immutable as $$
+begin
+    if jsonb_typeof(wanted) <> 'array' or jsonb_array_length(wanted) > 2 then
+        return 'must be an array of at most two limits';
+    end if;
+    if exists (
+        select 1 from jsonb_array_elements(wanted) e where not coalesce(case jsonb_typeof(e)
+            when 'string' then e #>> '{}' ~ '^[A-Za-z0-9_.-]{1,100}$'
+            when 'object' then e ->> 'limit' ~ '^[A-Za-z0-9_.-]{1,100}$' and e - '{limit,key,cost}'::text[] = '{}'
+                and coalesce(jsonb_typeof(e -> 'key'), 'null') in ('null', 'string', 'number', 'boolean')
+                and coalesce(length(e ->> 'key'), 1) between 1 and 200
+                and coalesce(jsonb_typeof(e -> 'cost'), 'number') = 'number'
+                and coalesce((e ->> 'cost')::numeric, 1) between 0 and 1000000000 end, false)) then
+        return 'must have names of limits, or objects with limit, key (1 to 200 characters) and cost (0 to 10^9)';
+    end if;
+    if (select count(*) > count(distinct coalesce(e ->> 'limit', e #>> '{}')) from jsonb_array_elements(wanted) e) then
+        return 'must not have the same limit twice';
+    end if;
+    return null;
+end $$;
+
+-- Where a job waits: its tenant and the keys of its limits, separated by bars, as in '|vendor|customer:7'. Null: it has
+-- none. A limit whose key is given as null does not apply to the job.
+create function leasework.lane_of(job jsonb) returns text
+language plpgsql immutable as $$
+declare
+    keys text;
+begin
+    if jsonb_typeof(job -> 'limits') = 'array' then
+        select string_agg('|' || case when jsonb_typeof(e) = 'string' then e #>> '{}'
+                                      else (e ->> 'limit') || coalesce(':' || leasework.lane_part(e ->> 'key'), '') end,
+                          '' order by o)
+        into keys
+        from jsonb_array_elements(job -> 'limits') with ordinality u (e, o)
+        where jsonb_typeof(e) = 'string' or jsonb_typeof(e -> 'key') is distinct from 'null';
+    end if;
+    return case when keys is not null or job ->> 'tenant' is not null
+                then coalesce(leasework.lane_part(job ->> 'tenant'), '') || coalesce(keys, '') end;
+end $$;
+
+-- What a start costs each key of the lane; null: 1 each.
+create function leasework.costs_of(job jsonb) returns real[]
+language sql immutable
+return case when job -> 'limits' @? '$[*].cost' then (
+    select array_agg(coalesce((e ->> 'cost')::real, 1) order by o)
+    from jsonb_array_elements(job -> 'limits') with ordinality u (e, o)
+    where jsonb_typeof(e) = 'string' or jsonb_typeof(e -> 'key') is distinct from 'null') end;
+
+create function leasework.lane_keys(lane text) returns text[]
+language sql immutable
+return (string_to_array(lane, '|'))[2:];
+
+-- What may start of each key: how many more jobs may run, and what is in the bucket. Exact only for keys that the caller
+-- has locked in an earlier statement. A key without a row is not in the answer, unlike one whose limit is not defined.
+create function leasework.rooms(keys text[], clock timestamptz)
+returns table (key text, slots float8, tokens float8, rate float8, burst float8, opens float8) language sql stable as $$
+    select k.key,
+           case when d.name is null or k.paused or d.paused then 0
+                when coalesce(k.set_concurrency, d.set_concurrency, d.concurrency) is null then 1e6
+                else coalesce(k.set_concurrency, d.set_concurrency, d.concurrency)
+                     - (select count(*) from leasework.job j where leasework.holds(j.lane, j.ready, 1) = k.key)
+                     - (select count(*) from leasework.job j where leasework.holds(j.lane, j.ready, 2) = k.key) end,
+           -- time that runs backwards fills nothing
+           least(b.burst, coalesce(k.tokens, b.burst) + greatest(0, coalesce(extract(epoch from clock - k.filled_at), 0)) * b.rate),
+           b.rate, b.burst, extract(epoch from k.closed_until - clock)
+    from unnest(keys) u (key)
+    join leasework.limit_key k on k.key = u.key
+    left join leasework.limits d on d.name = k.name
+    cross join lateral (select coalesce(d.set_rate, d.rate)::float8 as rate, coalesce(d.set_burst, d.burst)::float8 as burst) b $$;
+
+-- The next lanes of a queue in which jobs wait: one descent of the index for each.
+create function leasework.lanes_after(of_queue text, after text, most integer) returns table (lane text, place integer)
+language sql stable as $$
+    with recursive walk as (
+        select * from (select j.lane, 1 from leasework.job j
+                       where j.held_because = 'limit' and j.queue = of_queue and j.lane > after
+                       order by j.queue, j.lane limit 1) h (lane, place)
+        union all
+        select h.lane, w.place + 1 from walk w, lateral (
+            select j.lane from leasework.job j
+            where j.held_because = 'limit' and j.queue = of_queue and j.lane > w.lane
+            order by j.queue, j.lane limit 1) h
+        where w.place < most)
+    select lane, place from walk $$;
+
+-- Claim jobs that wait in the lanes of a queue, at most `wanted`. It visits at most `visits` lanes, in turns, from the
+-- one after `after`. hints: lanes to try first, in which a job has just ended. Null while claims find plenty: then
+-- nothing is counted before it is locked, because most lanes have room. A claim takes jobs whose tokens arrive within
+-- `ahead` seconds, and says in start_in when each may start: a bucket of one would lose what a late claim misses.
+--
+-- 1. A look without locks finds lanes with room. Each gets its share of `wanted` by its weight: systematic sampling,
+--    for which the worker moves the phase by the golden ratio.
+-- 2. It locks the keys of those lanes. It leaves a key that another claim has locked to that claim. If there is no
+--    other key, it waits for those of one lane, in order, and holds none meanwhile.
+-- 3. It counts again in a later statement, whose snapshot sees every committed claim of these keys. A job fits if its
+--    keys are all locked here and have room for it and all jobs before it.
+--
+-- A row without id says where the walk ended (lane), how many lanes it saw (attempt), whether it came to the end
+-- (history), and in how many seconds the first key opens that has only no tokens (start_in).
+create function leasework.claim_limited(claimant uuid, its_epoch integer, of_queue text, wanted integer,
+    not_tasks text[], hints text[], after text, visits integer, phase float8, ahead float8)
+returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
+    max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
+    scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
+    lane text, start_in float8)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    seen     text[];
+    wrapped  boolean;
+    keys     text[];
+    locked   text[];
+    lanes    text[];
+    shares   integer[];
+    ends     text;
+    clk      timestamptz := clock_timestamp();
+    opens    float8;
+    timeline bigint;
+    picked   tid[];
+    starts   float8[];
+    full_names text[]; full_rooms float8[];
+begin
+    if exists (select 1 from leasework.pause p where p.kind = 'queue' and p.name = of_queue) then
+        return;
+    end if;
+    seen := array(select w.lane from leasework.lanes_after(of_queue, after, visits) w order by w.place);
+    wrapped := cardinality(seen) < visits;
+    if wrapped and after > '' then
+        seen := seen || array(select w.lane from leasework.lanes_after(of_queue, '', visits - cardinality(seen)) w
+                              where w.lane <= after order by w.place);
+    end if;
+    if hints is not null then
+        seen := array(select l from unnest(hints) l where l <> all (seen)) || seen;
+        keys := array(select distinct k from unnest(seen) l, unnest(leasework.lane_keys(l)) k);
+        select array_agg(r.key), array_agg(r.room), min(r.opens) filter (where r.slots >= 1 and r.room < 1)
+        into full_names, full_rooms, opens
+        from (select r.key, r.slots, case when r.opens > 0 then 0 else least(r.slots, floor(r.tokens + r.rate * ahead)) end as room,
+                     greatest(r.opens, (1 - r.tokens) / nullif(r.rate, 0) - ahead) as opens
+              from leasework.rooms(keys, clk) r) r
+        where r.room < wanted;
+    end if;
+    if cardinality(seen) = 0 then return; end if;
+    with lane as (
+        select l.lane, l.place, coalesce(w.set_weight, w.weight, 1) as weight, coalesce((
+            select min(r.room) from unnest(leasework.lane_keys(l.lane)) k
+            join unnest(full_names, full_rooms) r (key, room) on r.key = k), wanted) as room
+        from unnest(seen) with ordinality l (lane, place)
+        left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(l.lane, '|', 1)
+    ), summed as (
+        select l.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from lane l
+        where room >= 1 and weight > 0
+    ), shared as (
+        select s.lane, s.place, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
+        from summed s, lateral (select greatest(1, wanted / s.whole) as f) f
+    ), chosen as (
+        select * from (select h.*, sum(share) over (order by place) - share as before from shared h where share > 0) h
+        where before < wanted
+    )
+    select array_agg(c.lane order by place), array_agg(least(share, wanted - before)::integer order by place),
+           case when sum(share) >= wanted then (array_agg(c.lane order by place desc))[1] end
+    into lanes, shares, ends from chosen c;
+    ends := coalesce(ends, seen[cardinality(seen)]);
+    if lanes is not null then
+        perform from leasework.node n where n.id = claimant and n.epoch = its_epoch for key share;
+        if not found then return; end if;
+        keys := array(select distinct k from unnest(lanes) l, unnest(leasework.lane_keys(l)) k);
+        if cardinality(keys) > 0 then
+            locked := array(select k.key from leasework.limit_key k where k.key = any (keys) for no key update skip locked);
+            if cardinality(locked) = 0 then
+                lanes := lanes[1:1];
+                keys := array(select k from unnest(leasework.lane_keys(lanes[1])) k order by k);
+                locked := array(select k.key from leasework.limit_key k where k.key = any (keys)
+                                order by k.key for no key update);
+            end if;
+            if cardinality(locked) < cardinality(keys) then
+                insert into leasework.limit_key as n (key, name) select k, split_part(k, ':', 1) from unnest(keys) k
+                where not exists (select 1 from leasework.limit_key x where x.key = k) order by 1 on conflict do nothing;
+                if found then
+                    locked := array(select k.key from leasework.limit_key k where k.key = any (keys)
+                                    for no key update skip locked);
+                end if;
+            end if;
+        end if;
+        clk := clock_timestamp();
+        with room as materialized (
+            select r.key, case when r.opens > 0 then 0 else r.slots end as slots, r.tokens, r.rate, r.burst
+            from leasework.rooms(locked, clk) r
+        ), best as materialized (
+            select b.at_row, b.costs, row_number() over (order by l.place) as place, l.lane
+            from unnest(lanes, shares) with ordinality l (lane, share, place), lateral (
+                select j.ctid as at_row, j.costs from leasework.job j
+                where j.held_because = 'limit' and j.queue = of_queue and j.lane = l.lane
+                  and j.task_name <> all (not_tasks)
+                  and leasework.lane_keys(l.lane) <@ coalesce(locked, '{}')
+                order by leasework.level(j.priority, j.fresh), j.seat limit l.share for update skip locked) b
+        ), summed as (
+            select b.at_row, b.place, k.key, row_number() over w as rank, sum(coalesce(b.costs[k.o], 1)) over w as cost
+            from best b, unnest(leasework.lane_keys(b.lane)) with ordinality k (key, o)
+            window w as (partition by k.key order by b.place)
+        ), judged as (
+            select s.at_row, bool_and(s.rank <= r.slots and coalesce(s.cost <= r.tokens + r.rate * ahead, true)) as fits,
+                   max((s.cost - r.tokens) / nullif(r.rate, 0)) as start_in,
+                   bool_and(s.rank <= r.slots) as has_slot
+            from summed s join room r on r.key = s.key group by 1
+        )
+        select array_agg(b.at_row order by b.place) filter (where coalesce(j.fits, true)),
+               array_agg(greatest(j.start_in, 0) order by b.place) filter (where coalesce(j.fits, true)),
+               least(opens, min(j.start_in - ahead) filter (where not j.fits and j.has_slot))
+        into picked, starts, opens
+        from best b left join judged j on j.at_row = b.at_row;
+        if picked is not null then
+            -- before the rows move
+            update leasework.limit_key k
+            set filled_at = clk, tokens = r.tokens - u.cost
+            from (select key, sum(coalesce(j.costs[o], 1)) as cost
+                  from leasework.job j, unnest(leasework.lane_keys(j.lane)) with ordinality p (key, o)
+                  where j.ctid = any (picked) group by 1) u
+            join leasework.rooms(locked, clk) r on r.key = u.key and r.rate is not null
+            where k.key = u.key;
+            timeline := leasework.timeline();
+            insert into leasework.claimed_to as c (node, queue, level, seat)
+            select claimant, of_queue, n.level, n.seat + 10000
+            from (select leasework.level(j.priority, j.fresh) as level, max(j.seat) as seat
+                  from leasework.job j where j.ctid = any (picked) group by 1) n
+            where n.seat > coalesce((select c.seat from leasework.claimed_to c
+                                     where c.node = claimant and c.queue = of_queue and c.level = n.level), 0)
+            on conflict on constraint claimed_to_pkey do update set seat = greatest(c.seat, excluded.seat);
+            return query
+            update leasework.job j
+            set ready = true, held_because = null, node = claimant, attempt = least(j.attempt + 1, 32767),
+                claimed_at = clk, claim_token = (timeline - 1 << 32) + nextval('leasework.token_seq')
+            from unnest(picked, starts) p (at_row, start_in)
+            where j.ctid = p.at_row
+            returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts, j.crashes,
+                      j.claim_token, j.timeout_seconds, j.requeue_seconds, coalesce(j.tick_at, j.run_at), j.history,
+                      j.schedule, j.deadlines, j.trace, j.version, j.lane, p.start_in;
+        end if;
+    end if;
+    id := null; task_name := null; queue := of_queue;
+    lane := ends; attempt := least(cardinality(seen), 32767); history := wrapped; start_in := greatest(opens, 0);
+    return next;
+end $$;
+
 -- ---- Enqueue --------------------------------------------------------------------------------
 -- Enqueue: the one entry point for SQL, triggers, other languages and every driver.
 -- request: one object, or an array of them, with
@@ -1053,6 +1374,7 @@ end $$;
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
 --   deadline: an object, see leasework.deadline_wrong; tags: an array of texts,
 --   on_failure: a task's name, or an object as on_breach there, version 1 of the arguments
+--   limits: at most two; the name of a limit, or an object {limit, key, cost 1}; tenant: of a fair queue
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 
 -- What is wrong with one option; null: nothing.
@@ -1181,6 +1503,8 @@ begin
             when opt = 'deadline' then leasework.deadline_wrong(val)
             when opt = 'tags' then leasework.tags_wrong(val)
             when opt = 'on_failure' then leasework.callback_wrong(leasework.callback_of(val), opt)
+            when opt = 'limits' then leasework.limits_wrong(val)
+            when opt = 'tenant' then case when kind <> 'string' then 'must be text' end
             when opt = 'trace' then
                 case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
                      then 'must be a traceparent' end
@@ -1190,7 +1514,7 @@ begin
         end;
         if wrong = 'unknown' then
             raise exception 'leasework.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, version, on_failure, trace.';
+                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, version, on_failure, limits, tenant, trace.';
         elsif wrong is not null then
             raise exception 'leasework.enqueue: % %, got %', opt, wrong,
                 case when opt = 'payload' then kind else left(val::text, 100) end
@@ -1240,9 +1564,11 @@ begin
         if job ->> 'on_conflict' = 'replace' then
             update leasework.job j
             set payload = coalesce(job -> 'payload', '{}'), version = coalesce((job ->> 'version')::smallint, 1),
-                run_at = due, ready = starts,
+                run_at = due, lane = leasework.lane_of(job), costs = leasework.costs_of(job),
+                ready = starts and leasework.lane_of(job) is null,
                 priority = coalesce((job ->> 'priority')::smallint, 0), seat = nextval('leasework.seat_seq'),
-                fresh = true, held_because = case when starts then null else 'scheduled' end
+                fresh = true, held_because = case when not starts then 'scheduled'
+                                                  when leasework.lane_of(job) is not null then 'limit' end
             where j.id = holder and j.node is null;
             if found then
                 perform leasework.deadline_moved(holder, due);
@@ -1268,6 +1594,7 @@ declare
     since   timestamptz;
     new_id  uuid;
     holder  uuid;
+    waits   text;
     woken   text[] := '{}';
     ids     uuid[] := '{}';
     made    boolean[] := '{}';
@@ -1295,21 +1622,24 @@ begin
             if holder is not null then
                 if item ->> 'on_conflict' = 'replace' then
                     woken := woken || array(select j.queue from leasework.job j
-                                            where j.id = holder and j.ready and j.node is null);
+                                            where j.id = holder and (j.ready or j.held_because = 'limit')
+                                                  and j.node is null);
                 end if;
                 ids[place] := holder; made[place] := false;
                 continue;
             end if;
         end if;
+        waits := leasework.lane_of(item);
         insert into leasework.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
-                timeout_seconds, requeue_seconds, history, unique_key, trace, payload, ready, held_because,
-                deadlines, tags, version, on_failure)
+                timeout_seconds, requeue_seconds, history, unique_key, trace, payload, lane, costs, ready,
+                held_because, deadlines, tags, version, on_failure)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
                 (item ->> 'requeue_after')::real, coalesce((item ->> 'history')::boolean, true),
                 leasework.key_of(item ->> 'task', item ->> 'unique'), item ->> 'trace',
-                coalesce(item -> 'payload', '{}'), starts, case when starts then null else 'scheduled' end,
+                coalesce(item -> 'payload', '{}'), waits, leasework.costs_of(item), starts and waits is null,
+                case when not starts then 'scheduled' when waits is not null then 'limit' end,
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null',
                 array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))),
                 coalesce((item ->> 'version')::smallint, 1),
@@ -1642,7 +1972,7 @@ create view leasework.workers as
 
 create view leasework.jobs as
     select j.id, j.task_name, j.queue, j.payload,
-           case when j.ready and j.node is null then 'available'
+           case when j.ready and j.node is null or j.held_because = 'limit' then 'available'
                 when j.ready then 'running'
                 when j.held_because = 'retryable' then 'retryable'
                 else 'scheduled' end as state,
@@ -1852,6 +2182,8 @@ alter function leasework.deadline_judge() set enable_seqscan = off set jit = off
 alter function leasework.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, boolean, integer[], integer[],
     integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
     set plan_cache_mode = force_generic_plan;
+alter function leasework.claim_limited(uuid, integer, text, integer, text[], text[], text, integer, float8, float8)
+    set enable_seqscan = off set enable_bitmapscan = off set jit = off;
 revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasework.partitions(timestamptz, integer, integer) from public;
 -- otherwise a trigger on a temporary table could enqueue any job

@@ -3,7 +3,7 @@
 -- shown, and is then created again. The server's timeline is recorded when it changes, or is no longer reported. The last
 -- column: leasework.notify sends nothing.
 -- locks: own node row, then own leader rows; the row of incarnation, where the timeline changed
--- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader, release and incarnation
+-- index: node_pkey, leader_pkey, fence_pkey, signal_pkey; a scan of node, leader, release, pause and incarnation
 with me as (
     update leasework.node
     set seq = seq + 1, renewed_at = coalesce(%(now)s::timestamptz, clock_timestamp()), info = %(info)s
@@ -34,4 +34,5 @@ select exists (select 1 from me),
         where s.node = %(node)s and (s.job_id, s.claim_token, s.kind) not in (select job_id, claim_token, kind from handled)),
        leasework.note_timeline(%(settles)s), coalesce(%(now)s::timestamptz, clock_timestamp()),
        coalesce((select halted from me), false), coalesce((select i.settled from leasework.incarnation i), 0),
-       pg_notification_queue_usage() >= 0.5
+       pg_notification_queue_usage() >= 0.5,
+       (select coalesce(json_agg(json_build_array(p.kind, p.name)), '[]') from leasework.pause p)

@@ -32,7 +32,7 @@ select (select count(*) from (select 1 from leasework.job where ready limit 1000
        (select count(*) from looked h
         where not exists (select 1 from leasework.node n where n.id = h.node)
           and not exists (select 1 from leasework.death d where d.node = h.node and not d.settled)),
-       (select count(*) from (select 1 from leasework.job where not ready limit 10000) x),
+       (select count(*) from (select 1 from leasework.job where not ready and held_because is distinct from 'limit' limit 10000) x),
        (select count(*) from (select 1 from leasework.job where held_because in ('unknown_task', 'unknown_version')
                               and not ready limit 10000) x),
        (select count(*) from (select 1 from leasework.job_done where state = 'quarantined' limit 10000) x),

@@ -3,7 +3,7 @@
 -- index: job_pkey, job_done_pkey
 with looked as materialized (
     (select j.id, (%(state)s::text is null or %(state)s =
-                   case when j.ready and j.node is null then 'available' when j.ready then 'running'
+                   case when j.ready and j.node is null or j.held_because = 'limit' then 'available' when j.ready then 'running'
                         when j.held_because = 'retryable' then 'retryable' else 'scheduled' end)
            and {{job/_matches}} as ok
      from leasework.job j

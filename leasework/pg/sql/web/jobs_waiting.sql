@@ -6,7 +6,7 @@ with looked as materialized (
            case when j.held_because = 'retryable' then 'retryable' else 'scheduled' end = %(state)s
            and {{job/_matches}} as ok
     from leasework.job j
-    where not j.ready and j.run_at >= %(due)s and (j.run_at, j.id) > (%(due)s, %(after)s)
+    where not j.ready and j.held_because is distinct from 'limit' and j.run_at >= %(due)s and (j.run_at, j.id) > (%(due)s, %(after)s)
       and j.id >= %(first)s and j.id <= %(last)s
     order by j.run_at, j.id limit %(scan)s
 ), found as (

@@ -1,0 +1,130 @@
+"""Limits, fair queues and pauses: claims of jobs that wait in lanes, and live control."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from msgspec import Struct
+
+from leasework.model.job import ClaimedJob
+from leasework.ports.operation import Now, Operations, Row, operation, value
+
+
+class Walk(NamedTuple):
+    """What a claim of lanes found."""
+
+    jobs: list[ClaimedJob]
+    after: str = ""
+    """The lane after which the next claim begins."""
+    visited: int = 0
+    """How many lanes it saw."""
+    around: bool = True
+    """It came to the end of the queue's lanes."""
+    opens_in: float | None = None
+    """Seconds until the first key opens that has only no tokens now."""
+
+
+class LimitView(Struct, frozen=True):
+    """A limit, as people see it."""
+
+    name: str
+    app: str | None
+    concurrency: int | None
+    rate: float | None
+    """In a second."""
+    burst: float | None
+    set_concurrency: int | None
+    """What a person set, until it is reset; and so on."""
+    set_rate: float | None
+    set_burst: float | None
+    paused: bool
+    running: int
+    waiting: int
+    """Both are counted up to 10,000."""
+    keys_set: int
+    """Keys that a person has changed or paused."""
+    keys_closed: int
+    """Keys of which nothing starts, because a job was throttled."""
+    oldest: datetime | None
+    """When the first of the jobs that wait was due."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether a person changed it, and has not reset it."""
+        sets = (self.set_concurrency, self.set_rate, self.set_burst)
+        return self.paused or bool(self.keys_set) or any(each is not None for each in sets)
+
+
+class LimitKeyView(Struct, frozen=True):
+    """One key of a limit."""
+
+    key: str
+    set_concurrency: int | None
+    paused: bool
+    closed_until: datetime | None
+    running: int
+    waiting: int
+    oldest: datetime | None
+    tokens: float | None
+
+
+def _walk(rows: list[Row]) -> Walk:
+    jobs = [ClaimedJob._make(row) for row in rows if row[0] is not None]
+    if not rows or rows[-1][0] is not None:
+        return Walk(jobs)
+    end = dict(zip(ClaimedJob._fields, rows[-1], strict=True))
+    return Walk(jobs, end["lane"], end["attempt"], end["history"], end["start_in"])
+
+
+class LimitStore(Operations):
+    @operation("limit/claim", answer=_walk)
+    async def claim_limited(
+        self,
+        node: UUID,
+        epoch: int,
+        queue: str,
+        wanted: int,
+        not_tasks: Sequence[str],
+        hints: Sequence[str] | None,
+        after: str,
+        visits: int,
+        phase: float,
+        ahead: float,
+    ) -> Walk:
+        """Claim at most ``wanted`` jobs of a queue's lanes: see ``leasework.claim_limited``."""
+
+    @operation("limit/throttle")
+    async def throttle(self, key: str, seconds: float, now: Now) -> None:
+        """Start no job of this key for so many seconds."""
+
+    @operation("limit/sync", answer=value)
+    async def sync_limits(
+        self, app: str, limits: list[dict[str, Any]], weights: list[dict[str, Any]], missing: bool
+    ) -> int:
+        """Write what the code defines; ``missing``: only what has no row. Return how many rows
+        changed."""
+
+    @operation("limit/set")
+    async def set_limit(
+        self,
+        name: str,
+        key: str | None,
+        concurrency: int | None,
+        rate: float | None,
+        burst: float | None,
+        paused: bool | None,
+        reset: bool,
+    ) -> str | None:
+        """Change a limit or one of its keys until it is ``reset``. None: as it is. Return its name,
+        or None if no limit has it."""
+
+    @operation("limit/weight")
+    async def set_weight(self, queue: str, tenant: str, weight: float | None) -> None:
+        """Set a tenant's weight until it is reset (None)."""
+
+    @operation("limit/pause", answer=value)
+    async def pause(self, kind: str, name: str, paused: bool, now: Now) -> bool:
+        """Pause or resume a ``queue`` or a ``task``. Return whether that changed anything."""

@@ -1,0 +1,222 @@
+"""Limits by key, rates, costs, throttling and fair queues, through a node in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from leasework import App, Context, Rate, Throttled
+from leasework.errors import BadJob, ConfigError
+from tests.support.wait import until_async
+
+Sql = Callable[..., Awaitable[list[Any]]]
+
+
+class Counted:
+    """How many run at once, by key; the most of each; and when each started."""
+
+    def __init__(self) -> None:
+        self.now: Counter[Any] = Counter()
+        self.most: Counter[Any] = Counter()
+        self.starts: dict[Any, list[float]] = defaultdict(list)
+        self.ended = 0
+
+    async def run(self, key: Any, seconds: float = 0.01) -> None:
+        self.now[key] += 1
+        self.most[key] = max(self.most[key], self.now[key])
+        self.starts[key].append(time.monotonic())
+        await asyncio.sleep(seconds)
+        self.now[key] -= 1
+        self.ended += 1
+
+    async def until(self, ended: int) -> None:
+        async def all_have() -> bool:
+            return self.ended >= ended
+
+        await until_async(all_have, what=f"{ended} jobs, of which {self.ended} have ended")
+
+
+async def test_two_at_a_time_for_each_customer_and_all_run(app: App) -> None:
+    counted = Counted()
+    customer = app.limit("customer", concurrency=2, key="customer_id")
+
+    @app.task(limits=[customer])
+    async def sync(customer_id: int | None) -> None:
+        await counted.run(customer_id)
+
+    await app.enqueue_many([sync.job(n % 5) for n in range(40)])
+    await app.enqueue_many([sync.job(None) for _ in range(20)])
+    async with app.node():
+        await counted.until(60)
+    assert max(counted.most[n] for n in range(5)) == 2
+    assert counted.most[None] > 2  # unlimited
+
+
+async def test_two_limits_of_one_job_both_hold(app: App) -> None:
+    counted, total = Counted(), Counted()
+    vendor = app.limit("vendor", concurrency=3)
+    customer = app.limit("customer", concurrency=2, key=lambda arguments: arguments["who"])
+
+    @app.task(limits=[vendor, customer])
+    async def call(who: str) -> None:
+        await asyncio.gather(counted.run(who), total.run("all"))
+
+    await app.enqueue_many([call.job(f"a|{n % 4}%") for n in range(40)])
+    async with app.node():
+        await counted.until(40)
+    assert total.most["all"] <= 3
+    assert max(counted.most.values()) <= 2
+
+
+async def test_a_rate_spaces_the_starts(app: App, sql: Sql) -> None:
+    """The claims are charged by the database's clock; here the starts are seen by ours."""
+    counted = Counted()
+    api = app.limit("api", rate=Rate(20, per=1.0, burst=1))
+
+    @app.task(limits=[api])
+    async def call() -> None:
+        await counted.run("api", 0)
+
+    await app.enqueue_many([call.job() for _ in range(21)])
+    async with app.node():
+        await counted.until(21)
+    starts = counted.starts["api"]
+    assert starts[-1] - starts[0] >= 20 / 20 - 0.05  # 20 spaces of 50 ms; one start may be late
+
+
+async def test_a_cost_is_charged_and_none_is_over_the_burst(app: App) -> None:
+    tokens = app.limit("llm", rate=Rate(1000, per=1.0), cost="tokens")
+    counted = Counted()
+
+    @app.task(limits=[tokens])
+    async def ask(tokens: int) -> None:
+        await counted.run("llm", 0)
+
+    with pytest.raises(BadJob, match="burst of 1000"):
+        await ask.enqueue(tokens=1001)
+    await app.enqueue_many([ask.job(tokens=500) for _ in range(6)])
+    began = time.monotonic()
+    async with app.node():
+        await counted.until(6)
+    starts = counted.starts["llm"]
+    # two at once, and the other four as the bucket fills with 1,000 a second
+    assert starts[-1] - began >= 1.9
+
+
+async def test_a_throttled_job_closes_its_key_for_everybody_and_counts_no_attempt(
+    app: App, sql: Sql
+) -> None:
+    vendor = app.limit("vendor", concurrency=1, key="host")
+    seen: list[tuple[str, int]] = []
+
+    @app.task(limits=[vendor], max_attempts=1)
+    async def call(ctx: Context, host: str, number: int) -> None:
+        seen.append((host, number))
+        if number == 1 and seen.count((host, number)) == 1:
+            raise vendor.throttled(retry_after=1.0)
+
+    await call.enqueue("a", 1)
+    await call.enqueue("a", 2)
+    await call.enqueue("b", 3)
+    async with app.node():
+        await until_async(lambda: _is(("b", 3) in seen), what="the other key's job")
+        [[closed]] = await sql(
+            "select closed_until > now() from leasework.limit_key where key = 'vendor:a'"
+        )
+        assert closed
+        assert ("a", 2) not in seen
+        await until_async(lambda: _is(len(seen) == 4), what="the jobs of the closed key")
+    assert [n for h, n in seen if h == "a"] == [1, 1, 2]  # the throttled one keeps its place
+    assert (
+        await sql(
+            "select count(*) from leasework.job_done where state = 'completed' and attempt = 1"
+        )
+    )[0][0] == 3
+
+
+async def _is(value: bool) -> bool:
+    return value
+
+
+async def test_throttled_without_the_limit_is_a_failure(app: App) -> None:
+    vendor = app.limit("vendor", concurrency=1)
+
+    @app.task(max_attempts=1)
+    async def call() -> Throttled:
+        return vendor.throttled(5)
+
+    job = await call.enqueue()
+    async with app.node():
+        with pytest.raises(Exception, match="which the job does not have"):
+            await job.wait(timeout=20)
+
+
+async def test_a_fair_queue_shares_by_weight(app: App) -> None:
+    order: list[str] = []
+    app.queue("imports", fair="tenant", weight={"gold": 3})
+
+    @app.task(queue="imports")
+    async def load(tenant: str) -> None:
+        order.append(tenant)
+
+    await app.enqueue_many([load.job("bulk") for _ in range(400)])
+    await app.enqueue_many([load.job("gold") for _ in range(400)])
+    async with app.node(queues={"imports": 10}):
+        await until_async(lambda: _is(len(order) >= 400), what="half of the jobs")
+    share = Counter(order[:400])["gold"] / 400
+    assert 0.70 <= share <= 0.80
+
+
+async def test_jobs_without_limits_and_with_limits_share_the_slots(app: App) -> None:
+    order: list[str] = []
+    one = app.limit("one", concurrency=10)
+
+    @app.task(limits=[one])
+    async def limited() -> None:
+        order.append("limited")
+        await asyncio.sleep(0.002)
+
+    @app.task
+    async def plain() -> None:
+        order.append("plain")
+        await asyncio.sleep(0.002)
+
+    await app.enqueue_many([plain.job() for _ in range(600)])
+    await app.enqueue_many([limited.job() for _ in range(200)])
+    for slots in (1, 4):
+        order.clear()
+        async with app.node(queues={"default": slots}):
+            await until_async(lambda: _is(len(order) >= 100), what="some jobs")
+        assert 10 <= order[:100].count("limited") <= 90
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({}, "limits nothing"),
+        ({"concurrency": 0}, "from 1"),
+        ({"rate": 5}, "must be a Rate"),
+        ({"concurrency": 1, "cost": "x"}, "needs a rate"),
+        ({"concurrency": 1, "key": 7}, "name of an argument"),
+    ],
+)
+def test_what_is_wrong_with_a_limit_is_said(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        App("postgresql:///x").limit("vendor", **given)
+
+
+def test_a_third_limit_and_a_missing_argument_are_refused_with_words() -> None:
+    app = App("postgresql:///x")
+    limits = [app.limit(name, concurrency=1) for name in "abc"]
+    by_key = app.limit("d", concurrency=1, key="customer_id")
+    with pytest.raises(BadJob, match="at most 2"):
+        app.task(limits=limits)(lambda: None)
+    with pytest.raises(BadJob, match="'customer_id'"):
+        app.task(limits=[by_key])(lambda custom_id: None)
+    with pytest.raises(ConfigError, match="two limits are named"):
+        app.limit("a", concurrency=2)
