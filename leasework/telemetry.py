@@ -217,7 +217,7 @@ CATALOGUE: dict[str, Kind] = {
     "person_acted": Kind(
         "info",
         "a person acted: in the dashboard, the command or the API",
-        ("who", "via", "act", "on", "count"),
+        ("who", "via", "act", "on", "count", "reason"),
     ),
     "login_refused": Kind("warning", "a login to the dashboard was refused", ("came_from",)),
     # leasework itself

@@ -8,6 +8,7 @@ import click
 
 from leasework.cli.asking import Group
 from leasework.cli.deadlines import deadlines
+from leasework.cli.flow import limits, queues
 from leasework.cli.importing import import_
 from leasework.cli.jobs import jobs
 from leasework.cli.lock import lock
@@ -93,7 +94,7 @@ def root() -> None:
 
 
 for command in (
-    worker, status, jobs, schedules, leaders, lock, locks, deadlines, nodes, events, metrics,
-    schema, doctor, web, import_,
+    worker, status, jobs, queues, limits, schedules, leaders, lock, locks, deadlines, nodes,
+    events, metrics, schema, doctor, web, import_,
 ):  # fmt: skip
     root.add_command(command)

@@ -150,13 +150,15 @@ class Attempts:
         claim.started_at = self._env.boot_now()
 
     async def _throttled(self, claim: Claim, outcome: Throttled) -> Outcome:
-        """Close the limit for all jobs. The answer may get lost: this job waits in any case."""
+        """Close the limit for all jobs. This job returns to its place at once, and waits there. If
+        that fails, it waits by itself."""
         key = outcome.key_in(claim.job.lane)
         if key is None:
             said = f"the handler was throttled by the limit {outcome.limit!r}"
             return Fail(f"{said}, which the job does not have")
         with suppress(errors.LeaseworkError):
             await self._store.throttle(key, outcome.seconds, self._env.due_now())
+            return Throttled(outcome.limit, 0.0)
         return outcome
 
     def _opened(self, claim: Claim) -> ClaimedJob:

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from leasework.ports.deadlines import DeadlineStore, Swept
 from leasework.ports.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
-from leasework.ports.limits import LimitKeyView, LimitStore, LimitView, Walk
+from leasework.ports.limits import (
+    KeyWait,
+    LimitKeyView,
+    LimitStore,
+    LimitView,
+    PauseView,
+    QueueWaits,
+    Walk,
+)
 from leasework.ports.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
 from leasework.ports.operation import Now, Operation, Term
 from leasework.ports.operator import OperatorStore

@@ -31,6 +31,8 @@ class LimitView(Struct, frozen=True):
     """A limit, as people see it."""
 
     name: str
+    defined: bool
+    """False: jobs name it, and no code has defined it, so they wait for ever."""
     app: str | None
     concurrency: int | None
     rate: float | None
@@ -48,14 +50,10 @@ class LimitView(Struct, frozen=True):
     """Keys that a person has changed or paused."""
     keys_closed: int
     """Keys of which nothing starts, because a job was throttled."""
-    oldest: datetime | None
-    """When the first of the jobs that wait was due."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether a person changed it, and has not reset it."""
-        sets = (self.set_concurrency, self.set_rate, self.set_burst)
-        return self.paused or bool(self.keys_set) or any(each is not None for each in sets)
+    oldest_seconds: float | None
+    """For how long the first of the jobs that wait has been due."""
+    set_seconds: float | None
+    """Since a person changed it. None: it is as the code says."""
 
 
 class LimitKeyView(Struct, frozen=True):
@@ -69,6 +67,40 @@ class LimitKeyView(Struct, frozen=True):
     waiting: int
     oldest: datetime | None
     tokens: float | None
+
+
+class PauseView(Struct, frozen=True):
+    """A paused queue or task."""
+
+    kind: str
+    name: str
+    since: datetime
+    seconds: float
+
+
+class QueueWaits(Struct, frozen=True):
+    """The jobs of a queue that wait for limits, or for their tenant's share."""
+
+    queue: str
+    waiting: int
+    oldest_seconds: float | None
+
+
+class KeyWait(Struct, frozen=True):
+    """One of the keys for which a job waits."""
+
+    key: str
+    defined: bool
+    concurrency: int | None
+    running: int
+    rate: float | None
+    opens_in: float | None
+    """Seconds until its bucket has what the job costs."""
+    paused: bool
+    closed_seconds: float | None
+    ahead: int
+    """Jobs of the same lane before it, up to 1,000."""
+    tenant: str
 
 
 def _walk(rows: list[Row]) -> Walk:

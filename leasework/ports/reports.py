@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
+from leasework.ports.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
 from leasework.ports.operation import Clocked, Now, operation
 from leasework.ports.rows import (
     AttemptView,
@@ -142,6 +143,21 @@ class Reports(Clocked):
     @operation("status/finished", answer=dict, aside=True)
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         """Return the number of jobs per task that finished since then. Counts at most ``most``."""
+
+    # -- limits ------------------------------------------------------------------------------------
+    @operation("limit/list")
+    async def limits(self, now: Now) -> list[LimitView]: ...
+    @operation("limit/keys")
+    async def limit_keys(self, name: str, limit: int) -> list[LimitKeyView]:
+        """Return the keys of a limit: those that a person changed first, then the busiest."""
+
+    @operation("limit/pauses")
+    async def pauses(self, now: Now = None) -> list[PauseView]: ...
+    @operation("limit/waits")
+    async def limit_waits(self, now: Now, most: int = 10_000) -> list[QueueWaits]: ...
+    @operation("limit/why")
+    async def key_waits(self, job: UUID) -> list[KeyWait]:
+        """Return what a job that waits in a lane waits for; empty if it does not."""
 
     # -- nodes, leaders and locks ------------------------------------------------------------------
     @operation("node/list")

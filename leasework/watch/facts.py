@@ -14,7 +14,9 @@ from leasework.ports import (
     FailingSchedule,
     InterruptedTask,
     LeaderView,
+    LimitView,
     NodeView,
+    PauseView,
     ScheduleLag,
     Summary,
     TableView,
@@ -48,6 +50,9 @@ class Facts(Struct, frozen=True):
     """Schedules whose jobs fail."""
     died: list[DeathView] = field(default_factory=list)
     """Dead nodes that nobody has marked as seen, the newest first."""
+    limits: list[LimitView] = field(default_factory=list)
+    pauses: list[PauseView] = field(default_factory=list)
+    """Paused queues and tasks."""
     grace: float = 10.0
     """How many seconds running jobs may take to finish when their worker stops."""
     pin_seconds: float = 300.0

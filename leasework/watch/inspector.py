@@ -120,6 +120,8 @@ class Inspector:
             interrupted=await reports.interrupted(STOPPED_RUNS),
             failing=await reports.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
             died=await reports.died(DEATH_SECONDS, Tuning.check_deaths, now),
+            limits=await reports.limits(now),
+            pauses=await reports.pauses(now),
             grace=self._settings.grace,
             pin_seconds=self._settings.pin_seconds,
             overdue_seconds=self._settings.overdue_seconds,

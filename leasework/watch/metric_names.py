@@ -92,6 +92,15 @@ METRICS: dict[str, Metric] = {
         "How long the oldest job that could run has been due.", ("queue",)
     ),
     "leasework_queue_slots": Metric("Number of jobs that live nodes can run at once.", ("queue",)),
+    "leasework_limit_running": Metric("Number of running jobs that have the limit.", ("limit",)),
+    "leasework_limit_waiting": Metric(
+        "Number of due jobs that wait for the limit, at most 10,000.", ("limit",)
+    ),
+    "leasework_limit_oldest_seconds": Metric(
+        "Seconds for which the first job that waits for the limit has been due.", ("limit",)
+    ),
+    "leasework_limit_changed": Metric("1 if a person changed the limit.", ("limit",)),
+    "leasework_paused": Metric("1 for each paused queue or task.", ("kind", "name")),
     "leasework_jobs_waiting": Metric(
         "Number of jobs that are scheduled or will be retried, up to 10,000."
     ),

@@ -67,6 +67,7 @@ async def read_metrics(inspector: Inspector, reports: Reports) -> Sheet:
         _counts(sheet, await reports.counts())
         _schedules(sheet, facts)
         _queues(sheet, facts, await reports.queues(None))
+        _limits(sheet, facts)
         _summary(sheet, facts)
         _failures(sheet, facts)
         for name, value in (await reports.lock_counts(None))._asdict().items():
@@ -163,6 +164,16 @@ def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
         oldest = max(0.0, row.oldest_seconds or 0.0)
         sheet.put("leasework_queue_oldest_ready_seconds", oldest, queue)
         sheet.add("leasework_queue_slots", 0, queue)
+
+
+def _limits(sheet: Sheet, facts: Facts) -> None:
+    for row in facts.limits:
+        sheet.put("leasework_limit_running", row.running, row.name)
+        sheet.put("leasework_limit_waiting", row.waiting, row.name)
+        sheet.put("leasework_limit_oldest_seconds", max(0.0, row.oldest_seconds or 0.0), row.name)
+        sheet.put("leasework_limit_changed", int(row.set_seconds is not None), row.name)
+    for pause in facts.pauses:
+        sheet.put("leasework_paused", 1, pause.kind, pause.name)
 
 
 def _summary(sheet: Sheet, facts: Facts) -> None:

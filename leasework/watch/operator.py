@@ -21,6 +21,7 @@ from leasework.telemetry import log, make_event
 from leasework.tuning import Tuning
 from leasework.watch.backfill import backfill, code_defines, no_such_schedule
 from leasework.watch.bulk import CHANGED, BulkAction, check, count_matching
+from leasework.watch.control import LimitControl, PauseControl, QueueControl
 from leasework.watch.inspector import Inspector
 from leasework.watch.terms import EndedTerm, with_ends
 
@@ -41,6 +42,10 @@ class Operator:
         self._settings = settings
         self.who = errors.storable(who)[: settings.limits.text_chars]
         self.via = via
+        control = (store, reports, self._record, self._now)
+        self.limits = LimitControl(*control)
+        self.queues = QueueControl(*control)
+        self.tasks = PauseControl(*control)
 
     # -- one job ---------------------------------------------------------------------------------
     async def job_named(self, given: str) -> UUID:
@@ -282,8 +287,10 @@ class Operator:
     async def refused_login(self, came_from: str) -> None:
         await self._event("login_refused", came_from=came_from)
 
-    async def _record(self, act: str, on: str, count: int) -> None:
-        await self._event("person_acted", who=self.who, via=self.via, act=act, on=on, count=count)
+    async def _record(self, act: str, on: str, count: int, reason: str = "") -> None:
+        said = check_text("reason", reason, self._settings.limits.text_chars) if reason else ""
+        given = {"who": self.who, "via": self.via, "act": act, "on": on, "count": count}
+        await self._event("person_acted", **given, **({"reason": said} if said else {}))
 
     async def _event(self, kind: str, **fields: object) -> None:
         """Write a log line and a row. A row that cannot be written does not undo the action."""

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from leasework.model.job import JobRecord, needs
 from leasework.model.moments import duration
 from leasework.model.states import State
-from leasework.ports import JobDetail, NodeView
+from leasework.ports import JobDetail, KeyWait, NodeView, PauseView
 
 MOST_AHEAD = 1000
 """The count of jobs ahead stops here."""
 
 
-def why_waiting(job: JobRecord, more: JobDetail | None, nodes: list[NodeView]) -> list[str]:
+def why_waiting(
+    job: JobRecord,
+    more: JobDetail | None,
+    nodes: list[NodeView],
+    keys: Sequence[KeyWait] = (),
+    pauses: Sequence[PauseView] = (),
+) -> list[str]:
     """The reasons as sentences, the deciding one first; empty for a running or finished job.
-    ``more``: from ``Reports.job``. ``nodes``: the live ones."""
+    ``more``: from ``Reports.job``. ``nodes``: the live ones. ``keys``: from ``Reports.key_waits``.
+    """
     if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
         return []
     working = [node for node in nodes if node.executes]
     if job.state is State.AVAILABLE:
-        return list(_available(job, more, working))
+        paused = [
+            f"The {pause.kind} {pause.name!r} has been paused for {duration(pause.seconds)}."
+            for pause in pauses
+            if (pause.kind, pause.name) in (("queue", job.queue), ("task", job.task_name))
+        ]
+        return [*paused, *_limited(keys), *_available(job, more, working, limited=bool(keys))]
     return list(_later(job, more, working, nodes))
 
 
-def _available(job: JobRecord, more: JobDetail, nodes: list[NodeView]) -> Iterator[str]:
+def _limited(keys: Sequence[KeyWait]) -> Iterator[str]:
+    for row in keys:
+        name, _, key = row.key.partition(":")
+        limit = f"the limit {name!r}" + (f", key {key!r}" if key else "")
+        if not row.key:
+            yield f"It waits for its tenant's share, with {row.ahead:,} of its tenant before it."
+        elif not row.defined:
+            yield f"No application has defined {limit}: it waits until one does."
+        elif row.paused:
+            yield f"A person has paused {limit}."
+        elif (row.closed_seconds or 0.0) > 0:
+            yield f"A job was throttled: {limit} opens in {duration(row.closed_seconds or 0.0)}."
+        elif row.concurrency is not None and row.running >= row.concurrency:
+            yield f"It waits for {limit}: {row.running:,} of {row.concurrency:,} run."
+        elif (row.opens_in or 0.0) > 0:
+            pause = duration(row.opens_in or 0.0)
+            yield f"It waits for {limit}, whose rate allows the next in {pause}."
+        else:
+            yield f"It has room in {limit}."
+    if keys and keys[0].key and keys[0].ahead:
+        yield f"{keys[0].ahead:,} jobs with the same limits and keys come before it."
+
+
+def _available(
+    job: JobRecord, more: JobDetail, nodes: list[NodeView], *, limited: bool
+) -> Iterator[str]:
     workers = [node for node in nodes if job.queue in node.queues]
     if not workers:
         yield f"No live node works the queue {job.queue!r}."
@@ -42,7 +79,7 @@ def _available(job: JobRecord, more: JobDetail, nodes: list[NodeView]) -> Iterat
         yield f"{working} this queue, up to {slots} job{'' if slots == 1 else 's'} at once."
     if job.crashes:
         yield "Its worker died while it ran: it waits until it can run alone."
-    if knowing and not ahead and not job.crashes:
+    if knowing and not ahead and not job.crashes and not limited:
         yield "It is next: a worker takes it as soon as a slot is free."
 
 
@@ -78,6 +115,7 @@ _HELD = {
     "had other jobs that did not end; it is retried {when}.",
     "stopped": "Its worker stopped while it ran; a worker takes it next.",
     "unreadable": "The worker that took it could not read its arguments; it is retried {when}.",
+    "throttled": "It was throttled; it is tried again {when}.",
     "snoozed": "Its handler snoozed it; it continues {when}.",
 }
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from leasework import errors
 from leasework.app import App
 from leasework.watch.checks import database_problem
-from leasework.web import acts, jobs, leaders, lists, overview, schedules
+from leasework.web import acts, flow, jobs, leaders, lists, overview, schedules
 from leasework.web.gate import Gate, Rules, Who
 from leasework.web.login import Login, Sessions
 from leasework.web.probes import Probes
@@ -38,6 +38,10 @@ def routes() -> list[tuple[str, Page, bool]]:
         ("/jobs/bulk", acts.bulk, True),
         ("/jobs/{job}", jobs.one, False),
         ("/jobs/{job}/act", acts.on_job, True),
+        ("/queues", flow.queues, False),
+        ("/queues/act", flow.on_queue, True),
+        ("/limits", flow.limits, False),
+        ("/limits/act", flow.on_limit, True),
         ("/schedules", schedules.listing, False),
         ("/schedules/act", acts.on_schedule, True),
         ("/schedules/put", acts.put_schedule, True),

@@ -32,7 +32,7 @@ async def live(site: Site, request: Request) -> Response:
 
 
 @dataclass
-class Rate:
+class Throughput:
     """The history's figures for one queue or task, or for all."""
 
     name: str = ""
@@ -66,14 +66,14 @@ class Rate:
         return percentile(getattr(self, which), share)
 
 
-def rates(minutes: list[MinuteView], by: str | None, now: datetime) -> dict[str, Rate]:
+def rates(minutes: list[MinuteView], by: str | None, now: datetime) -> dict[str, Throughput]:
     """By queue (``queue``), by task (``task_name``), or for all (None, under "")."""
-    found: dict[str, Rate] = {}
+    found: dict[str, Throughput] = {}
     end = now.replace(second=0, microsecond=0)
     begin = end - timedelta(minutes=Tuning.rate_minutes)
     for row in minutes:
         name = getattr(row, by) if by else ""
-        found.setdefault(name, Rate(name)).add(row, begin <= row.at < end)
+        found.setdefault(name, Throughput(name)).add(row, begin <= row.at < end)
     return found
 
 
@@ -90,7 +90,7 @@ async def now(site: Site, request: Request) -> Response:
     minutes = await operator.reports.history(since, None, Tuning.chart_minutes)
     queues = await operator.reports.queues(None)
     bad = await operator.reports.job_page(JobFilter(state="discarded"), None, 6)
-    whole = rates(minutes, None, facts.now).get("", Rate())
+    whole = rates(minutes, None, facts.now).get("", Throughput())
     shown = _queues(queues, rates(minutes, "queue", facts.now), facts)
     by_task = sorted(
         rates(minutes, "task_name", facts.now).values(),
@@ -138,7 +138,9 @@ def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _queues(rows: list[QueueView], by_queue: dict[str, Rate], facts: Facts) -> list[dict[str, Any]]:
+def _queues(
+    rows: list[QueueView], by_queue: dict[str, Throughput], facts: Facts
+) -> list[dict[str, Any]]:
     """Every queue that has jobs, had some lately, or has slots. ``about``: an estimate of the
     available jobs, if there are too many to count."""
     ready = {row.queue: row for row in rows}
@@ -159,7 +161,7 @@ def _queues(rows: list[QueueView], by_queue: dict[str, Rate], facts: Facts) -> l
                 "oldest": row.oldest_seconds,
                 "oldest_id": row.oldest_id,
                 "slots": slots.get(name, 0),
-                "rate": by_queue.get(name, Rate(name)),
+                "rate": by_queue.get(name, Throughput(name)),
             }
         )
     return found

@@ -27,6 +27,8 @@ SAID = "leasework_said"
 PAGES = (
     ("now", "Overview", "n"),
     ("jobs", "Jobs", "j"),
+    ("queues", "Queues", "q"),
+    ("limits", "Limits", "i"),
     ("schedules", "Schedules", "s"),
     ("leaders", "Leaders", "l"),
     ("nodes", "Nodes", "o"),

@@ -220,3 +220,146 @@ def test_a_third_limit_and_a_missing_argument_are_refused_with_words() -> None:
         app.task(limits=[by_key])(lambda custom_id: None)
     with pytest.raises(ConfigError, match="two limits are named"):
         app.limit("a", concurrency=2)
+
+
+# -- live control ----------------------------------------------------------------------------------
+async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
+    app: App, sql: Sql
+) -> None:
+    ran: list[str] = []
+    customer = app.limit("customer", concurrency=5, key="who")
+
+    @app.task(limits=[customer])
+    async def limited(who: str) -> None:
+        ran.append(who)
+
+    @app.task
+    async def plain() -> None:
+        ran.append("plain")
+
+    @app.task(queue="other")
+    async def other() -> None:
+        ran.append("other")
+
+    on = await app.operator("ann", "test")
+    async with app.node():
+
+        async def only(expected: set[str]) -> None:
+            """Enqueue one of each. Those of ``expected`` run, and the others stay."""
+            ran.clear()
+            jobs = [limited.job("a"), limited.job("b"), plain.job(), other.job()]
+            await app.enqueue_many(jobs)
+            await until_async(lambda: _is(set(ran) >= expected), what=f"{expected}, of {ran}")
+            assert set(ran) == expected
+
+        async def left() -> None:
+            await until_async(
+                lambda: _waiting(sql, 0), what="the jobs that were held back have run"
+            )
+
+        everything = {"a", "b", "plain", "other"}
+        await on.queues.pause("other", reason="maintenance")
+        await _obeyed(app, "queue", "other")
+        await only(everything - {"other"})
+        assert await on.queues.resume("other")
+        assert not await on.queues.resume("other")
+        await left()
+        await on.tasks.pause(plain.name)
+        await _obeyed(app, "task", plain.name)
+        await only(everything - {"plain"})
+        await on.tasks.resume(plain.name)
+        await left()
+        await on.limits.pause("customer", key="a", reason="they asked")
+        await only(everything - {"a"})
+        await on.limits.pause("customer")
+        await only(everything - {"a", "b"})
+        await on.limits.resume("customer")
+        await on.limits.reset("customer", key="a")
+        await left()
+        await only(everything)
+    said = await sql(
+        "select fields ->> 'who', fields ->> 'act', fields ->> 'on', fields ->> 'reason'"
+        " from leasework.event where kind = 'person_acted' order by id"
+    )
+    assert ("ann", "pause", "queue other", "maintenance") in said
+    assert ("ann", "pause", "limit customer, key a", "they asked") in said
+
+
+async def _obeyed(app: App, kind: str, name: str) -> None:
+    """Wait until the nodes of this process have heard of a pause."""
+    [guard] = app.desk._nodes
+    await until_async(lambda: _is((kind, name) in guard._paused), what="the pause arrived")
+
+
+async def _waiting(sql: Sql, count: int) -> bool:
+    return bool((await sql("select count(*) from leasework.job"))[0][0] == count)
+
+
+async def test_what_a_person_sets_holds_until_it_is_reset(app: App, sql: Sql) -> None:
+    counted = Counted()
+    customer = app.limit("customer", concurrency=1, key="who")
+
+    @app.task(limits=[customer])
+    async def work(who: str) -> None:
+        await counted.run(who, 0.05)
+
+    on = await app.operator("ann", "test")
+    async with app.node():
+        await app.enqueue_many([work.job("a")])
+        await counted.until(1)
+        await on.limits.set("customer", concurrency=3)
+        await on.limits.set("customer", concurrency=2, key="b")
+        await app.enqueue_many([work.job(who) for who in "ab" for _ in range(8)])
+        await counted.until(17)
+        assert (counted.most["a"], counted.most["b"]) == (3, 2)
+        await on.limits.reset("customer")
+        await on.limits.reset("customer", key="b")
+        counted.most.clear()
+        await app.enqueue_many([work.job(who) for who in "ab" for _ in range(4)])
+        await counted.until(25)
+        assert (counted.most["a"], counted.most["b"]) == (1, 1)
+    with pytest.raises(ConfigError, match=r"no such limit.*'customer'"):
+        await on.limits.set("custmer", concurrency=1)
+    with pytest.raises(ConfigError, match="nothing to set"):
+        await on.limits.set("customer")
+
+
+async def test_a_job_says_what_it_waits_for(app: App, sql: Sql) -> None:
+    from leasework.watch.why import why_waiting
+
+    customer = app.limit("customer", concurrency=1, key="who")
+    ghost = app.limit("ghost", concurrency=1)
+    release = asyncio.Event()
+
+    @app.task(limits=[customer])
+    async def work(who: str) -> None:
+        await release.wait()
+
+    @app.task(limits=[ghost])
+    async def haunted() -> None: ...
+
+    first, second = await app.enqueue_many([work.job("a|b"), work.job("a|b")])
+    on = await app.operator("ann", "test")
+
+    async def why(job: Any) -> str:
+        record = await app.get(job.id)
+        assert record.held_because in ("limit", None)
+        more = await on.reports.job(job.id)
+        keys = await on.reports.key_waits(job.id)
+        nodes = await on.reports.nodes(10)
+        return " ".join(why_waiting(record, more, nodes, keys, await on.reports.pauses()))
+
+    unseen = await haunted.enqueue()
+    assert "No application has defined the limit 'ghost'" in await why(unseen)
+    async with app.node():
+        await until_async(lambda: _state(app, first, "running"), what="the first runs")
+        assert "the limit 'customer', key 'a%7Cb': 1 of 1 run" in await why(second)
+        await on.limits.pause("customer")
+        assert "A person has paused the limit 'customer'" in await why(second)
+        await on.limits.resume("customer")
+        release.set()
+        await second.wait(timeout=30)
+
+
+async def _state(app: App, job: Any, state: str) -> bool:
+    return (await app.get(job.id)).state == state

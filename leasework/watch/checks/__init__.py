@@ -7,7 +7,7 @@ makes all checks; those of the set-up are its alone and have no metric. Those fo
 database have no function: the error is the finding.
 """
 
-from leasework.watch.checks import nodes, jobs, schedules, house, setup  # isort: skip  # the order of what people read
+from leasework.watch.checks import nodes, jobs, limits, schedules, house, setup  # isort: skip  # the order of what people read
 from leasework.watch.checks.nodes import claimants
 from leasework.watch.checks.registry import (
     CHECKS,
@@ -23,5 +23,5 @@ KINDS = tuple(kind for kind, one in CHECKS.items() if not one.setup)
 
 __all__ = [
     "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database_problem", "house", "jobs",
-    "nodes", "problems", "schedules", "setup", "setup_problems",
+    "limits", "nodes", "problems", "schedules", "setup", "setup_problems",
 ]  # fmt: skip

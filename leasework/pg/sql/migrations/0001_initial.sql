@@ -1071,6 +1071,8 @@ create table leasework.limits (
     set_rate        double precision,
     set_burst       double precision,
     paused          boolean          not null default false,
+    -- when a person last changed it; null: it is as the code says
+    set_at          timestamptz,
     updated_at      timestamptz      not null default now()
 );
 
@@ -1080,6 +1082,7 @@ create table leasework.limit_key (
     name            text             not null,
     set_concurrency integer,
     paused          boolean          not null default false,
+    set_at          timestamptz,
     -- nothing starts before: a job reported that it is throttled
     closed_until    timestamptz,
     -- what was in the bucket at that time. It is below zero while jobs that were claimed ahead wait for their start.
@@ -1087,6 +1090,7 @@ create table leasework.limit_key (
     filled_at       timestamptz
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 create index limit_key_name on leasework.limit_key (name, key);
+create index limit_key_set on leasework.limit_key (name) where set_at is not null;
 
 -- Tenants of a fair queue whose share is not 1. set_weight: by a person, until it is reset.
 create table leasework.weight (

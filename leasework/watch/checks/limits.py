@@ -1,0 +1,76 @@
+"""Checks of limits and pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from leasework.model.moments import duration
+from leasework.watch.checks.registry import Said, check, count
+from leasework.watch.facts import Facts
+from leasework.watch.finding import NOTE
+
+BLOCKED_SECONDS = 3600.0
+"""How long a job may wait for its limits."""
+FORGOTTEN_SECONDS = 86400.0
+"""How long a pause or a changed limit is nothing to mention."""
+
+
+@check(
+    "Jobs name a limit that no application has defined. They wait until one does.",
+    "Start a worker of a release that has app.limit({limit!r}, …), or cancel the jobs",
+    page="limits", shared=True,
+)  # fmt: skip
+def _limit_unknown(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.limits:
+        if not row.defined and row.waiting:
+            yield Said(
+                f"{count(row.waiting)} waiting for the limit {row.name!r}, which no application "
+                "has defined",
+                {"limit": row.name},
+            )
+
+
+@check(
+    f"A job has waited for a limit for more than {duration(BLOCKED_SECONDS)} since it was due.",
+    "leasework limits keys {limit} shows the busiest keys; to let more run: "
+    "leasework limits set {limit} --concurrency N",
+    page="limits", shared=True,
+)  # fmt: skip
+def _limit_blocked(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.limits:
+        waited = row.oldest_seconds or 0.0
+        if row.defined and not row.paused and waited > BLOCKED_SECONDS:
+            yield Said(
+                f"Jobs have waited for the limit {row.name!r} for {duration(waited)}; "
+                f"{row.running:,} run and {row.waiting:,} wait",
+                {"limit": row.name},
+            )
+
+
+@check(
+    f"A limit has been changed or paused by a person for more than {duration(FORGOTTEN_SECONDS)}.",
+    "leasework limits reset {limit} returns to what the code says",
+    page="limits", level=NOTE, shared=True,
+)  # fmt: skip
+def _limit_changed(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.limits:
+        if row.set_seconds is not None and row.set_seconds > FORGOTTEN_SECONDS:
+            yield Said(
+                f"A person changed the limit {row.name!r} {duration(row.set_seconds)} ago",
+                {"limit": row.name},
+            )
+
+
+@check(
+    "A queue or a task is paused: nothing of it starts.",
+    "leasework queues resume {what}",
+    page="queues", level=NOTE, shared=True,
+)  # fmt: skip
+def _paused(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.pauses:
+        what = f"--task {row.name}" if row.kind == "task" else row.name
+        yield Said(
+            f"The {row.kind} {row.name!r} has been paused for {duration(row.seconds)}",
+            {"what": what},
+            level="" if row.seconds < FORGOTTEN_SECONDS else "wrong",
+        )
