@@ -41,19 +41,21 @@ FIRST = (
 )  # fmt: skip
 IN_SIGNATURES = {
     "leasework.app.advisory": "Scope",
-    "leasework.app.core": "Claim Lifespan",
+    "leasework.app.core": "Lifespan",
     "leasework.app.deadlines": "Due OnBreach",
+    "leasework.app.flow": "Claim",
     "leasework.app.definitions": "Registers Schedules",
     "leasework.app.diagnosis": "Role",
     "leasework.app.sync": "Callback",
     "leasework.jobs.tasks": "Executor Upcast",
     "leasework.model.deadline": "AnyTask Since Until",
+    "leasework.model.limits": "FromArguments",
     "leasework.model.states": "StateName",
     "leasework.testing.contexts": "Note",
 }
 """Names of types that stand in signatures and that nobody imports."""
 CONSTRUCTED = (
-    "App", "Backoff", "Cancel", "Deadline", "Discard", "Snooze", "Login", "BackgroundNode",
+    "App", "Backoff", "Cancel", "Deadline", "Discard", "Rate", "Snooze", "Login", "BackgroundNode",
     "Leasework", "DjangoApp",
 )  # fmt: skip
 """Classes of which users make objects."""
@@ -278,7 +280,9 @@ def _from_source(module: str, name: str) -> list[str]:
     """A class's docstring, or the annotation of a name and the text below it."""
     for block in ast.walk(_tree(module)):
         lines = getattr(block, "body", None)
-        for line, after in zip(lines, [*lines[1:], None], strict=True) if lines else ():
+        for line, after in (
+            zip(lines, [*lines[1:], None], strict=True) if isinstance(lines, list) and lines else ()
+        ):
             match line, after:
                 case ast.ClassDef(name=found), _ if found == name:
                     return [markdown(ast.get_docstring(line))]

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, TypeVar, Unpack, get_args, overload
+from typing import Any, TypeVar, Unpack, overload
 from uuid import UUID
 
 from leasework import errors, own_tasks
@@ -31,7 +31,7 @@ from leasework.app.definitions import (
 )
 from leasework.app.desk import guard_store
 from leasework.app.diagnosis import Role, diagnose
-from leasework.app.home import Home
+from leasework.app.flow import FlowDefinitions
 from leasework.app.leader import Leader
 from leasework.app.lock import Lock
 from leasework.app.planning import checked_queues, derived_release, once_key
@@ -46,8 +46,7 @@ from leasework.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasework.model.backoff import Backoff
 from leasework.model.codec import Codec
 from leasework.model.job import JobOptions, JobRequest
-from leasework.model.limits import FromArguments, Limit, Rate, check_fair
-from leasework.model.moments import Duration, is_number
+from leasework.model.moments import Duration
 from leasework.model.schedule import Spec, cron
 from leasework.model.schedule import every as every_spec
 from leasework.model.schedule import once as once_spec
@@ -61,15 +60,13 @@ from leasework.watch.inspector import Inspector
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 """Makes the context manager around a process's jobs: see :class:`App`."""
 M = TypeVar("M", bound=Middleware)
-Claim = Literal["rows", "advisory"]
-"""How workers claim the jobs of a queue: see :meth:`App.queue`."""
 DEFAULT_SLOTS = 100
 ONCE_KEPT_SECONDS = 366 * 86400.0
 KEEP_ALL_DAYS = 36_500
 """Only the leader drops days."""
 
 
-class App(Home):
+class App(FlowDefinitions):
     """An application's tasks, schedules and settings::
 
         app = App("postgresql://localhost/shop", name="shop")
@@ -114,7 +111,6 @@ class App(Home):
         self.process_lifespan = lifespan
         self._planned: dict[str, Planned] = {}
         self._once: dict[str, Task[Any, Any]] = {}
-        self._claims: dict[str, str] = {}
         self.schedules: StoredSchedules = StoredSchedules(self, self._planned)
         """Schedules that are data."""
         self.sync: SyncApp = SyncApp(self, self.schedules)
@@ -196,80 +192,6 @@ class App(Home):
             return Task(self, self.registry.add(full_name, function, options))
 
         return register(function) if function is not None else register
-
-    def queue(
-        self,
-        name: str,
-        *,
-        claim: Claim = "rows",
-        fair: FromArguments | None = None,
-        weight: Mapping[str, float] | None = None,
-    ) -> None:
-        """Choose how this application's workers claim the jobs of a queue::
-
-            app.queue("mail", claim="advisory")
-            app.queue("imports", fair="tenant_id", weight={"gold": 3})
-
-        - ``claim``: ``rows`` (the default) locks rows and skips those that are locked.
-          ``advisory`` selects candidates, tries an advisory lock for each, and checks the job
-          again. Workers with different claims can share a queue. Jobs with limits are always
-          claimed by rows.
-        - ``fair``: an argument's name, or a function of the arguments by name, that tells a job's
-          tenant. While several tenants have jobs, each one's share of the starts is its
-          ``weight`` (default: 1). A tenant that is alone gets everything.
-
-        Raises ConfigError.
-        """
-        check_text("a queue's name", name, self.settings.limits.text_chars)
-        if claim not in get_args(Claim):
-            do = suggest(str(claim), get_args(Claim))
-            raise ConfigError(f"no claim is named {claim!r}", do=do)
-        check_fair(fair)
-        if weight and fair is None:
-            raise ConfigError("weight needs fair", do="Name the tenant's argument: fair='tenant'")
-        for tenant, share in (weight or {}).items():
-            if not isinstance(tenant, str) or not is_number(share, 0.001, 1000):
-                raise ConfigError(
-                    "weight has tenants and numbers from 0.001 to 1000", got={tenant: share}
-                )
-        self.check_in_time(f"queue({name!r})", for_jobs=True)
-        self._claims[name] = claim
-        if fair is not None:
-            self.registry.fair[name] = fair
-            self.registry.weights[name] = dict(weight or {})
-
-    def limit(
-        self,
-        name: str,
-        *,
-        concurrency: int | None = None,
-        rate: Rate | None = None,
-        key: FromArguments | None = None,
-        cost: FromArguments | None = None,
-    ) -> Limit:
-        """Define a limit for jobs, which makes them wait and never drops them::
-
-            vendor = app.limit("vendor", rate=Rate(10, per=1.0, burst=10))
-            customer = app.limit("customer", concurrency=2, key="customer_id")
-
-            @app.task(limits=[vendor, customer])
-            async def send(customer_id: int, body: str) -> None: ...
-
-        - ``concurrency``: how many jobs run at once, among all processes.
-        - ``rate``: how often jobs start: see :class:`Rate`.
-        - ``key``: an argument's name, or a function of the arguments by name. Each of its values
-          has its own limit. A job whose key is None is not limited.
-        - ``cost``: the same for what a start costs (default: 1) of the rate's count.
-
-        A job can have two limits. Processes that define a limit of the same name share it; the
-        process that started last decides its numbers. Raises ConfigError.
-        """
-        limit = Limit(name, concurrency, rate, key, cost)
-        if name in self.registry.limits:
-            raise ConfigError(f"two limits are named {name!r}", do="Give one another name")
-        self.check_in_time(f"the limit {name!r}", for_jobs=True)
-        self.registry.limits[name] = limit
-        return limit
 
     def middleware(self, function: M, /) -> M:
         """Register a function around every handler. It gets the context and ``call_next``, which

@@ -158,5 +158,6 @@ class LimitedClaimer(Service):
             for queue, tenants in self._registry.weights.items()
             for tenant, weight in tenants.items()
         ]
-        await self._store.sync_limits(self._settings.name, limits, weights, self._synced)
+        name, now = self._settings.name, self._env.due_now()
+        await self._store.sync_limits(name, limits, weights, self._synced, now)
         self._synced = True

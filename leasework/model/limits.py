@@ -45,6 +45,7 @@ class Rate:
 
     @property
     def per_second(self) -> float:
+        """The count that starts in one second."""
         return self.count / float(self.per)  # type: ignore[arg-type]
 
 

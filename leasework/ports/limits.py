@@ -134,7 +134,12 @@ class LimitStore(Operations):
 
     @operation("limit/sync", answer=value)
     async def sync_limits(
-        self, app: str, limits: list[dict[str, Any]], weights: list[dict[str, Any]], missing: bool
+        self,
+        app: str,
+        limits: list[dict[str, Any]],
+        weights: list[dict[str, Any]],
+        missing: bool,
+        now: Now,
     ) -> int:
         """Write what the code defines; ``missing``: only what has no row. Return how many rows
         changed."""
@@ -149,6 +154,7 @@ class LimitStore(Operations):
         burst: float | None,
         paused: bool | None,
         reset: bool,
+        now: Now,
     ) -> str | None:
         """Change a limit or one of its keys until it is ``reset``. None: as it is. Return its name,
         or None if no limit has it."""

@@ -156,7 +156,7 @@ class Reports(Clocked):
     @operation("limit/waits")
     async def limit_waits(self, now: Now, most: int = 10_000) -> list[QueueWaits]: ...
     @operation("limit/why")
-    async def key_waits(self, job: UUID) -> list[KeyWait]:
+    async def key_waits(self, job: UUID, now: Now = None) -> list[KeyWait]:
         """Return what a job that waits in a lane waits for; empty if it does not."""
 
     # -- nodes, leaders and locks ------------------------------------------------------------------

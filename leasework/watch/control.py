@@ -89,6 +89,7 @@ class LimitControl(Control):
             rate.burst if rate else None,
             wanted["paused"],
             wanted["reset"],
+            self._now(),
         )
         if found is None:
             await self._known(name)

@@ -234,7 +234,7 @@ STANDARD |= {"UUID", "P", "R", "M", "U"}
 
 def not_described(page: list[str]) -> set[str]:
     """The types in the signatures of a page that the page on the API does not describe."""
-    shown = [one for head, one in pairwise(page) if head[0] == "#" and one[:3] == "```"]
+    shown = [one for head, one in pairwise(page) if head[:1] == "#" and one[:3] == "```"]
     shown = [re.sub(r"'.*?'", "", one) for one in shown]
     words = set(re.findall(r"\b[A-Z]\w*", "\n".join(shown)))
     known = {name.rpartition(".")[2] for name in headings()} | set(reference_api.ELSEWHERE)

@@ -8,19 +8,25 @@ with limited as (
         set_rate = case when %(reset)s then null else coalesce(%(rate)s::float8, l.set_rate) end,
         set_burst = case when %(reset)s then null else coalesce(%(burst)s::float8, l.set_burst) end,
         paused = case when %(reset)s then false else coalesce(%(paused)s::boolean, l.paused) end,
-        set_at = case when not %(reset)s then now() end
+        set_at = case when not %(reset)s and (
+            coalesce(%(paused)s::boolean, l.paused)
+            or num_nonnulls(%(concurrency)s::integer, l.set_concurrency, %(rate)s::float8, l.set_rate, l.set_burst) > 0)
+            then coalesce(%(now)s::timestamptz, now()) end
     where l.name = %(name)s and %(key)s::text is null
     returning l.name
 ), keyed as (
     insert into leasework.limit_key as k (key, name, set_concurrency, paused, set_at)
     select l.name || ':' || leasework.lane_part(%(key)s::text), l.name, %(concurrency)s::integer,
-           coalesce(%(paused)s::boolean, false), case when not %(reset)s then now() end
+           coalesce(%(paused)s::boolean, false),
+           case when %(concurrency)s::integer is not null or %(paused)s::boolean then coalesce(%(now)s::timestamptz, now()) end
     from leasework.limits l where l.name = %(name)s and %(key)s::text is not null
     on conflict (key) do update
     set set_concurrency = case when %(reset)s then null
                                else coalesce(excluded.set_concurrency, k.set_concurrency) end,
         paused = case when %(reset)s then false else coalesce(%(paused)s::boolean, k.paused) end,
-        set_at = excluded.set_at
+        set_at = case when not %(reset)s and (coalesce(%(paused)s::boolean, k.paused)
+                                              or coalesce(excluded.set_concurrency, k.set_concurrency) is not null)
+                      then coalesce(%(now)s::timestamptz, now()) end
     returning k.name
 ), woken as (
     select leasework.wake(array(select distinct q from leasework.node n, unnest(n.sleeping) q))

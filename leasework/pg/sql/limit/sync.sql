@@ -9,7 +9,7 @@ with defined as (
     order by d.name
     on conflict (name) do update
     set app = excluded.app, concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
-        updated_at = now()
+        updated_at = coalesce(%(now)s::timestamptz, now())
     where not %(missing)s and (l.concurrency, l.rate, l.burst)
           is distinct from (excluded.concurrency, excluded.rate, excluded.burst)
     returning l.name
@@ -22,7 +22,7 @@ with defined as (
     where not %(missing)s and w.weight is distinct from excluded.weight
     returning w.queue
 ), turned_back as (
-    update leasework.limit_key set filled_at = now() where filled_at > now() + interval '1 second'
+    update leasework.limit_key set filled_at = coalesce(%(now)s::timestamptz, now()) where filled_at > coalesce(%(now)s::timestamptz, now()) + interval '1 second'
     returning key
 )
 select (select count(*) from defined) + (select count(*) from weighed)

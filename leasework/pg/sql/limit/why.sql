@@ -7,7 +7,7 @@ select k.key, d.name is not null, coalesce(x.set_concurrency, d.set_concurrency,
        coalesce(d.set_rate, d.rate),
        (coalesce(j.costs[k.o], 1) - r.tokens) / nullif(coalesce(d.set_rate, d.rate), 0),
        coalesce(x.paused, false) or coalesce(d.paused, false),
-       extract(epoch from x.closed_until - clock_timestamp())::float8,
+       extract(epoch from x.closed_until - coalesce(%(now)s::timestamptz, now()))::float8,
        (select count(*) from (
             select 1 from leasework.job o
             where o.held_because = 'limit' and o.queue = j.queue and o.lane = j.lane
@@ -18,6 +18,6 @@ from leasework.job j
 cross join lateral unnest(coalesce(nullif(leasework.lane_keys(j.lane), '{}'), '{""}')) with ordinality k (key, o)
 left join leasework.limits d on d.name = split_part(k.key, ':', 1)
 left join leasework.limit_key x on x.key = k.key
-left join lateral leasework.rooms(array[k.key], clock_timestamp()) r on true
+left join lateral leasework.rooms(array[k.key], coalesce(%(now)s::timestamptz, now())) r on true
 where j.id = %(job)s and j.held_because = 'limit'
 order by k.o
