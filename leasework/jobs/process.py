@@ -34,6 +34,7 @@ from leasework.jobs.process_child import FOR_THE_WORKER, MARK, Request, find, li
 from leasework.jobs.running import Claim, timed_out
 from leasework.jobs.tasks import TaskFunction
 from leasework.loops.service import ServiceContext
+from leasework.model.limits import Throttled
 from leasework.model.outcome import Cancel, Complete, Discard, Fail, Outcome, Snooze, Stopped
 from leasework.tuning import Tuning
 
@@ -94,7 +95,7 @@ def kill_processes_of(worker: int) -> list[int]:
 
 
 _OUTCOMES: dict[str, Callable[..., Outcome]] = {
-    kind.__name__: kind for kind in (Complete, Fail, Snooze, Cancel, Discard)
+    kind.__name__: kind for kind in (Complete, Fail, Snooze, Throttled, Cancel, Discard)
 }
 
 

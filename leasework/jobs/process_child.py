@@ -33,6 +33,7 @@ from leasework.jobs.running import Claim
 from leasework.jobs.tasks import values_of
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob
+from leasework.model.limits import Throttled
 from leasework.model.outcome import Cancel, Complete, Discard, Fail, Snooze, outcome_of
 from leasework.own_tasks import without_loop
 from leasework.ports import JobStore
@@ -45,7 +46,7 @@ FOR_THE_WORKER = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signa
 """An init system may send these to every process, but the worker decides when its jobs end."""
 
 
-_Outcome = Complete | Fail | Snooze | Cancel | Discard
+_Outcome = Complete | Fail | Snooze | Throttled | Cancel | Discard
 
 
 class Request(msgspec.Struct):
@@ -202,6 +203,8 @@ def _message_of(outcome: _Outcome, limits: Limits) -> tuple[Any, ...]:
     match outcome:
         case Snooze(seconds):
             return "Snooze", seconds
+        case Throttled(limit=limit, seconds=seconds):
+            return "Throttled", limit, seconds
         case Cancel(reason):
             return "Cancel", errors.words(reason)[: limits.error_chars]
         case Discard(reason):
@@ -216,6 +219,8 @@ def _answer(request: Request, link: _Link) -> None:
     pid, limits = os.getpid(), _settings_of(request.settings).limits
     try:
         outcome: _Outcome = _run(request, link, limits)
+    except Throttled as throttled:
+        outcome = throttled
     except BaseException as error:  # SystemExit and KeyboardInterrupt too are the handler's
         trace = error.__traceback__
         while trace and trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:

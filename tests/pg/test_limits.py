@@ -143,6 +143,29 @@ async def _is(value: bool) -> bool:
     return value
 
 
+@pytest.mark.parametrize("executor", ["thread", "process"])
+async def test_a_handler_outside_of_the_loop_is_throttled_too(
+    app: App, sql: Sql, executor: Any
+) -> None:
+    vendor = app.limit("vendor", concurrency=1)
+    job = await app.task(limits=[vendor], executor=executor)(refused).enqueue()
+    async with app.node():
+        await until_async(lambda: _closed(sql, "vendor"), what="the limit is closed")
+    assert (await app.get(job.id)).attempt == 0
+
+
+def refused() -> None:
+    raise Throttled("vendor", 60.0)
+
+
+async def _closed(sql: Sql, key: str) -> bool:
+    rows = await sql(
+        "select closed_until > now() + interval '50 s' from leasework.limit_key where key = %s",
+        (key,),
+    )
+    return rows == [(True,)]
+
+
 async def test_throttled_without_the_limit_is_a_failure(app: App) -> None:
     vendor = app.limit("vendor", concurrency=1)
 
