@@ -156,12 +156,16 @@ def close_everything() -> None:
     signal.pause()
 
 
-def fork_and_vanish(file: str) -> None:
+def fork_and_vanish(file: str, leaves: bool) -> None:
     """A copy of the child holds the socket open after its death."""
-    if copy := os.fork():
-        _say(file, str(copy))
+    if os.fork():
+        while not Path(file).exists():
+            time.sleep(0.01)
         os._exit(3)
-    signal.alarm(60)
+    if leaves:
+        os.setsid()
+    _say(file, str(os.getpid()))
+    signal.alarm(300)
     signal.pause()
 
 

@@ -24,7 +24,7 @@ from leasework.env import Env
 from leasework.errors import Unavailable
 from leasework.jobs import process
 from leasework.jobs.attempt import Attempts
-from leasework.jobs.executor import Executor, LocalQueue
+from leasework.jobs.executor import Executor, Lane
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.process import ProcessPool
 from leasework.jobs.running import Claim, Running
@@ -82,17 +82,18 @@ class Bench:
         nobody: Any = SimpleNamespace(progress=self._progress)
         context = ServiceContext(Settings(limits=Limits(**limits)), env, self._emit, nobody, nobody)
         self.pool = ProcessPool(context, slots, self.starts, lambda: "worker-7")
-        around: Any = SimpleNamespace(
-            put=lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
-            has_room=lambda running: True,
-            covers=lambda *claim: True,
-        )
         self.attempts = Attempts(
-            context, self._registry, nobody, lambda: around, self.pool.run, slots, self.starts
+            context, self._registry, nobody, lambda *_: True, self.pool.run, slots, self.starts
         )
-        self.executor = Executor(context, Running(), around, lambda: around, self.attempts)
-        self.queue = LocalQueue("default", 100)
-        self.executor.queues = {"default": self.queue}
+        self.executor = Executor(
+            context,
+            Running(),
+            lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
+            lambda *_: True,
+            self.attempts,
+        )
+        self.lane = Lane("default", 100)
+        self.executor.lanes = {"default": self.lane}
 
     def _emit(self, name: str, **fields: Any) -> None:
         self.events.append((name, fields))
@@ -118,7 +119,7 @@ class Bench:
             scheduled_for=DUE, history=True, schedule="nightly",
         )  # fmt: skip
         claim = Claim(job, NODE)
-        self.executor.submit(self.queue, [claim])
+        self.executor.submit(self.lane, [claim])
         return claim
 
     async def outcome(self, claim: Claim) -> Outcome:
@@ -366,7 +367,7 @@ async def test_close_kills_what_runs_and_ends_what_is_idle(tmp_path):
     bench = Bench()
     claim, busy = await bench.hang(tmp_path / "pid")
     idle = await bench.pid()
-    await bench.pool.close()
+    await asyncio.wait_for(bench.pool.close(), 60)
     assert dead(busy) and dead(idle)
     assert "ended with signal 9 (SIGKILL)" in failure(await bench.outcome(claim))
 
@@ -419,11 +420,15 @@ async def test_a_child_that_dies_fails_its_job_and_the_worker_lives_on(
     assert await bench.run(handlers.add, a=1, b=1) == Complete("2")
 
 
-async def test_a_copy_that_holds_the_socket_open_does_not_hide_the_death(bench, tmp_path):
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_copy_that_holds_the_socket_open_does_not_hide_the_death(bench, tmp_path, leaves):
     file = tmp_path / "copy"
-    text = failure(await bench.run(handlers.fork_and_vanish, file=str(file)))
+    text = failure(await bench.run(handlers.fork_and_vanish, file=str(file), leaves=leaves))
     assert text == "the child process ended with exit code 3 while it ran the job"
-    await until_async(lambda: dead(int(file.read_text())), 20, "the end of the copy")
+    copy = int(file.read_text())
+    if leaves:  # into a session of its own, so it lives on
+        os.kill(copy, signal.SIGKILL)
+    await until_async(lambda: dead(copy), 20, "the end of the copy")
 
 
 async def test_a_forked_copy_of_the_handler_has_no_say(bench):
@@ -477,7 +482,20 @@ async def test_a_child_is_used_again(bench):
     assert idle_pids(bench.pool) == [first]
 
 
-async def test_there_are_never_more_children_than_slots(bench, tmp_path):
+async def test_there_are_never_more_children_than_slots(bench, monkeypatch):
+    most: list[int] = []
+
+    class Counted(process.ChildHandle):
+        def __init__(self) -> None:
+            most.append(len(bench.pool._busy) + 1)
+            super().__init__()
+
+    monkeypatch.setattr(process, "ChildHandle", Counted)
+    pids = await asyncio.gather(*(bench.pid() for _ in range(6)))
+    assert max(most) == 2 and len(set(pids)) <= 2
+
+
+async def test_a_job_that_waits_for_a_child_runs_when_another_one_ends(bench, tmp_path):
     first, one = await bench.hang(tmp_path / "one")
     second, two = await bench.hang(tmp_path / "two")
     third = bench.start(handlers.pid)

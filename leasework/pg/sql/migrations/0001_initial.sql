@@ -1056,7 +1056,7 @@ end $$;
 -- Limits on how many jobs run at once, and on how often jobs start. A job that has limits, or is of a fair queue, waits
 -- in a lane, outside of job_ready: held_because is 'limit'. It is ready only while it runs. An enqueue reads and locks
 -- nothing. Nothing is written for a job that is blocked, and there is no counter: what runs of a key is counted from
--- the rows of the jobs, so whatever ends a claim gives its room back (ADR 53).
+-- the rows of the jobs, so whatever ends a claim gives its room back (ADR 54).
 
 -- A limit, as the newest code or a person defines it. "set" columns are what a person set until it is reset.
 create table leasework.limits (
