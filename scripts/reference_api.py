@@ -184,7 +184,7 @@ HIDDEN = {
     "Finding": "as_json",
     "Inspector": "facts app_of",
     "Lost": "set call forget",
-    "Node": "start stop hear on_drain",
+    "Node": "start stop receive on_drain host_type",
     "Deadline": "interval_seconds",
     "JobRequest": "as_request",
     "AdvisoryLock": "acquire_on",

@@ -95,8 +95,8 @@ class Executor:
     ) -> None:
         self._env, self._limits = context.env, context.settings.limits
         self._emit = context.emit
-        self._claims = running
-        self._acker = acker
+        self.running = running
+        self.acker = acker
         acker.on_written = self.pump_all
         self._membership = membership
         self._attempts = attempts
@@ -110,7 +110,7 @@ class Executor:
 
     # -- taking in -------------------------------------------------------------------------------
     def submit(self, queue: LocalQueue, claims: list[Claim]) -> None:
-        self._claims.add(claims)
+        self.running.add(claims)
         self._attempts.prepare()
         with self._waiting:
             queue.waiting.extend(claims)
@@ -165,7 +165,7 @@ class Executor:
 
     def _may_start(self, claim: Claim, now: float) -> bool:
         valid = self._membership().covers(claim.node, claim.job.claim_token, now)
-        return valid and self._acker.has_room(self.busy)
+        return valid and self.acker.has_room(self.busy)
 
     # -- alone -----------------------------------------------------------------------------------
     @property
@@ -195,7 +195,7 @@ class Executor:
             claim = each[1]
             claim.started_at, claim.ended = now, True
             why = "it must run alone, and other jobs of this worker did not end in time"
-            self._acker.put(claim, Unable(why, Tuning.alone_seconds, "not_alone"), now)
+            self.acker.put(claim, Unable(why, Tuning.alone_seconds, "not_alone"), now)
         if late and not self.exclusive:
             self._start_again()
 
@@ -248,11 +248,11 @@ class Executor:
         claim.stop, claim.ended = None, True
         ended = self._env.boot_now()
         if outcome is not None:
-            self._acker.put(claim, outcome, ended)
+            self.acker.put(claim, outcome, ended)
         elif claim.completed_elsewhere and claim.stop_reason == "stopping":
             pass  # it may still commit; if it does not, the worker gives the job back as it stops
         else:
-            self._claims.remove([claim])
+            self.running.remove([claim])
             job = claim.job
             if not claim.completed_elsewhere:
                 self._emit("job_lost", job=job.id, task=job.task, why=claim.stop_reason)
@@ -267,7 +267,7 @@ class Executor:
     # -- ending ----------------------------------------------------------------------------------
     def end_all(self, reason: str) -> None:
         """Stop all jobs, as far as their executors can."""
-        for claim in self._claims.snapshot():
+        for claim in self.running.snapshot():
             claim.end(reason)
 
     def take_waiting(self, *queues: LocalQueue) -> list[tuple[UUID, int]]:
@@ -282,12 +282,12 @@ class Executor:
             for queue in queues or self.queues.values():
                 taken.extend(queue.waiting)
                 queue.waiting.clear()
-        self._claims.remove(taken)
+        self.running.remove(taken)
         return [(claim.job.id, claim.job.claim_token) for claim in taken]
 
     def known_tokens(self) -> list[int]:
         """The tokens of all claims of this process."""
-        return [claim.job.claim_token for claim in self._claims.snapshot()]
+        return [claim.job.claim_token for claim in self.running.snapshot()]
 
     def busy(self) -> int:
         return sum(queue.running for queue in self.queues.values())

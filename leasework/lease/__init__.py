@@ -1,4 +1,4 @@
 """Nodes, leaders and locks: the leases of a process. The guard renews them and fences the process.
 
-Read in this order: model/lease.py, named_lease, election, contests, guard.
+Read in this order: model/lease.py, named_lease, contests, guard.
 """

@@ -346,7 +346,7 @@ class Contests:
 
     def observed(self) -> None:
         """Continue with the leases as the heartbeat showed them."""
-        if self._context.membership().valid(self._env.boot_now()):
+        if self._context.membership().lease.valid(self._env.boot_now()):
             self._away_since = 0.0
         for contest in self._all.values():
             contest.stir.set()

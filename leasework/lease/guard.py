@@ -8,7 +8,7 @@ This file queries the database, notifies the host, and sleeps.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -17,13 +17,12 @@ from uuid import UUID
 from leasework import errors
 from leasework.config import Timings
 from leasework.env import Env
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.bids import Bid
 from leasework.lease.contests import Contests
-from leasework.lease.election import Election
 from leasework.lease.host import Host
 from leasework.lease.membership import Membership, Others
-from leasework.lease.named_lease import LeaseContext, NamedLease
+from leasework.lease.named_lease import Election, LeaseContext, NamedLease
 from leasework.loops.service import Wakeup
 from leasework.model.lease import Lease, Phase, Timeline
 from leasework.ports import Heartbeat, NodeSeen, Signal, Store, Term
@@ -41,7 +40,6 @@ class Guard:
         timings: Timings,
         emit: Emit,
         host: Host,
-        look_after_jobs: Callable[[Store, float], Awaitable[None]] | None = None,
     ) -> None:
         self._make_store = make_store
         """Called in the guard's own loop, which owns the connections, with the store's role:
@@ -50,9 +48,6 @@ class Guard:
         self._timings = timings
         self.emit = emit
         self._host = host
-        self._look_after_jobs = look_after_jobs
-        """Called in each step with the guard's own store. It returns soon after the given moment
-        (boot clock), and the next call goes on."""
         self._others = Others()
         self._repeats = Repeats(env.boot_now)
         self._heard: tuple[Signal, ...] = ()
@@ -68,12 +63,12 @@ class Guard:
         self._was_silent: frozenset[UUID] = frozenset()
         self._stuck_seconds = 0.0
         """How long the loop that runs the duties has been stuck. 0: it runs."""
-        self._next_beat = 0.0
+        self._next_heartbeat = 0.0
         self._timeline = Timeline()
         self._clock = ClockWatch()
         self._unanswered, self._unanswered_since = 0, 0.0
         """The number of renewals in a row without an answer, and when they began."""
-        self._unanswered_told = 0
+        self._unanswered_reported = 0
         """How many renewals without an answer the node's row counts."""
         self.membership = self._new_membership()
         self._context = LeaseContext(env, timings, emit, lambda: self.membership, self._timeline)
@@ -103,7 +98,7 @@ class Guard:
         """Return whether this process leads. Each duty checks this before it begins."""
         return self.term() is not None
 
-    def _held(self) -> dict[str, int]:
+    def _led(self) -> dict[str, int]:
         """The name and term of each leader that this process believes it is, for operators. Locks
         are left out, because there may be many."""
         leaders = [each for each in self._leases() if not each.is_lock]
@@ -182,21 +177,19 @@ class Guard:
                 if self.membership.lease.phase is Phase.FOLLOWER:
                     return self._retry_pause()  # too late: no row to renew
             if gone := self._host.loop_gone():
-                if self._look_after_jobs:
-                    until = self._env.boot_now() + self._timings.call_timeout
-                    await self._look_after_jobs(self._store, until)
+                until = self._env.boot_now() + self._timings.call_timeout
+                await self._host.look_after_jobs(self._store, until)
                 self.membership.lease.step_down(f"its event loop is {gone}")
                 self._fence()
                 return 0.0
-            if poked or self._env.boot_now() >= self._next_beat:
-                await self._beat()
+            if poked or self._env.boot_now() >= self._next_heartbeat:
+                await self._heartbeat()
             self._note_silence()
             if self._election and await self._election.seek():  # read the result soon
                 soon = self._env.boot_now() + self._timings.renew
-                self._next_beat = min(self._next_beat, soon)
-            if self._look_after_jobs:
-                # many jobs, or a slow link, must not delay the next heartbeat
-                await self._look_after_jobs(self._store, self._env.boot_now() + self._pause())
+                self._next_heartbeat = min(self._next_heartbeat, soon)
+            # many jobs, or a slow link, must not delay the next heartbeat
+            await self._host.look_after_jobs(self._store, self._env.boot_now() + self._pause())
         except errors.Unavailable as error:
             self._no_answer(error)
             return self._troubled()
@@ -231,7 +224,7 @@ class Guard:
             self._expire()
         except Exception as error:
             self._surprised(error)
-        self._next_beat = 0.0
+        self._next_heartbeat = 0.0
         return self._retry_pause()
 
     def _retry_pause(self) -> float:
@@ -244,7 +237,7 @@ class Guard:
 
     def _pause(self) -> float:
         now = self._env.boot_now()
-        moments = [self._next_beat, self.membership.lease.deadline]
+        moments = [self._next_heartbeat, self.membership.lease.deadline]
         moments += [each.next_moment() for each in self._leases()]
         if self._election:
             moments.append(self._election.next_attempt())
@@ -260,7 +253,7 @@ class Guard:
             if not gone:  # a stopped loop may run again
                 await self._join()
         except errors.ServerError as error:
-            self._host.tell(news.Refused(error))  # at the start, the process ends
+            self._host.send(messages.Refused(error))  # at the start, the process ends
             raise
 
     async def _join(self) -> None:
@@ -278,8 +271,8 @@ class Guard:
         if not me.lease.acquired(token, sent_at, self._env.boot_now()):
             self._rejoin()  # the answer came too late, and a row with this id exists
             return
-        self._next_beat = 0.0
-        self._host.tell(news.Joined(me.identity))
+        self._next_heartbeat = 0.0
+        self._host.send(messages.Joined(me.identity))
 
     async def _bury_own(self) -> None:
         """Certify the death of this process's earlier identities under which nothing runs. This
@@ -287,7 +280,7 @@ class Guard:
         first, if the database answers in time."""
         if self._ended:
             await self._store.database_now(self._env.due_now())  # raises while it is away
-            self._host.tell(news.Answers())
+            self._host.send(messages.Answers())
         give_up_at = self._env.boot_now() + self._timings.call_timeout
         # another thread owns the counter, so there is no event to wait for
         while self._ended and self._host.unrecorded():
@@ -298,40 +291,40 @@ class Guard:
             await self._store.certify(self._ended[0], self._timings.call_timeout)
             self._ended.pop(0)
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         me = self.membership
         now = self._env.boot_now()
         asked = self._leases()
         held = [(each, term) for each in asked if (term := each.term(now))]
         timeout = min(self._timings.call_timeout, max(me.lease.deadline - now, 0.05))
-        failed = self._unanswered_told + self._unanswered
+        failed = self._unanswered_reported + self._unanswered
         lag = self._host.loop_lag()
         answer = await self._store.heartbeat(
             me.identity.id,
             me.token,
             [term for _, term in held],
             [each.name for each in asked],
-            {**self._host.info(), "leads": self._held(), "renew_failed": failed},
+            {**self._host.info(), "leads": self._led(), "renew_failed": failed},
             self._heard,
             timeout,
             self._env.due_now(),
             self._timeline.settles(now),
         )
         received_at = self._env.boot_now()
-        self._next_beat = now + (
+        self._next_heartbeat = now + (
             self._timings.renew if held else self._env.jitter(self._timings.renew, 0.2)
         )
         if not answer.node_renewed:
             me.lease.refused(me.token, received_at)
             self._fence()
             return
-        self._unanswered_told = failed
+        self._unanswered_reported = failed
         self._answered()
         me.lease.renewed(me.token, now, received_at)
         self._expire()
         if me.lease.phase is not Phase.HOLDER:
             return
-        self._host.tell(news.Renewed(me.lease.deadline))
+        self._host.send(messages.Renewed(me.lease.deadline))
         for each, term in held:
             each.answered(term, each.name in answer.led, now, received_at)
         self._see_nodes(answer, received_at)
@@ -339,7 +332,7 @@ class Guard:
         self._watch_clock(answer, now, received_at)
         self._take_orders(answer)
         if answer.muted:
-            self._host.tell(news.Muted())
+            self._host.send(messages.Muted())
         await self._watch_loops(lag)
 
     def _see_nodes(self, answer: Heartbeat, received_at: float) -> None:
@@ -348,9 +341,9 @@ class Guard:
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         self._timeline.settled = max(answer.settled, self._timeline.settled)
         if self.membership.failed_over(self._timeline.number):
-            self._host.tell(news.FailedOver())
+            self._host.send(messages.FailedOver())
         if self._others.observe(answer.nodes, self.membership.identity.id, received_at):
-            self._host.tell(news.NodesChanged())
+            self._host.send(messages.NodesChanged())
 
     async def _see_leases(
         self, asked: list[NamedLease], answer: Heartbeat, received_at: float
@@ -361,7 +354,7 @@ class Guard:
                 each.observe(seen, received_at, renewed=each.name in answer.led)
             elif self._election and each is self._election.named:
                 await each.remake()
-                self._next_beat = 0.0
+                self._next_heartbeat = 0.0
             else:
                 self.contests.remake(each)
         self._settle()
@@ -371,14 +364,14 @@ class Guard:
         """Handle operators' requests to this process."""
         if answer.halted != self._halted:
             self._halted = answer.halted
-            self._host.tell(news.Halted(answer.halted))
+            self._host.send(messages.Halted(answer.halted))
         if answer.paused != self._paused:
             self._paused = answer.paused
-            self._host.tell(news.Paused(answer.paused))
+            self._host.send(messages.Paused(answer.paused))
         fresh = tuple(s for s in answer.signals if s not in self._heard)
         self._heard = answer.signals
         if fresh:
-            self._host.tell(news.Signalled(fresh))
+            self._host.send(messages.Signalled(fresh))
 
     def _watch_clock(self, answer: Heartbeat, sent_at: float, received_at: float) -> None:
         """Every process notices a jump. Only the leader reports it."""
@@ -402,7 +395,7 @@ class Guard:
     def _note_silence(self) -> None:
         silent = frozenset(node.id for node in self.silent_nodes())
         if silent - self._was_silent:
-            self._host.tell(news.NodesChanged())
+            self._host.send(messages.NodesChanged())
         self._was_silent = silent
 
     def _stands(self) -> bool:
@@ -425,7 +418,7 @@ class Guard:
         for each in self._leases():
             each.lease.step_down("the node was fenced")
         self._settle()
-        self._host.tell(news.Fenced(self.membership.lease.why_down))
+        self._host.send(messages.Fenced(self.membership.lease.why_down))
 
     def _wait_for_quiet(self) -> float:
         lease = self.membership.lease
@@ -435,14 +428,14 @@ class Guard:
         elif not lease.overdue(self._env.boot_now()):
             return 0.05
         elif not quiet:  # losing a user's leader or lock never ends a process
-            self._host.tell(news.GraceOver())
+            self._host.send(messages.GraceOver())
         self._rejoin()
         return 0.0
 
     def _rejoin(self) -> None:
         """Take part under a new identity. A fenced one never comes back."""
         self.membership = self._new_membership()
-        self._unanswered_told = 0
+        self._unanswered_reported = 0
         if self._election:
             self._election.start_anew()
         self.contests.start_anew()

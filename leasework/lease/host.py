@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from leasework.lease import news
-from leasework.ports import NodeIdentity
+from leasework.lease import messages
+from leasework.ports import NodeIdentity, Store
 
 
 class Host(Protocol):
-    """The node, as the guard sees it. No method may block. The answers here suit a node without
-    jobs and an event loop."""
+    """The node, as the guard sees it. No method may block, and only ``look_after_jobs`` may wait.
+    The answers here suit a node without jobs and an event loop."""
 
     def new_identity(self) -> NodeIdentity:
         """Return a new identity, under which the node takes part from now on. If it has an
         application, the guard takes part in the election of its leader."""
 
-    def tell(self, item: news.News) -> None: ...
+    def send(self, message: messages.Message) -> None: ...
+
+    async def look_after_jobs(self, store: Store, until: float) -> None:
+        """Do what the jobs need, over the guard's own store. Called in each step. Return soon after
+        ``until`` (boot clock), and go on at the next call."""
+        return
 
     def quiet(self) -> bool:
         """Whether nothing of a lost identity runs any more."""

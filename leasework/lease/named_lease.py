@@ -1,8 +1,8 @@
 """One leader or one lock, as this process sees it, and each step of holding it.
 
 The state machine in model/lease.py decides what may happen. This file queries the database and
-reports events. :mod:`leasework.lease.election` decides when to try and whom to notify for the
-application's own leader, and :mod:`leasework.lease.contests` for users' leaders and locks.
+reports events. :class:`Election` decides when to try and whom to notify for the application's own
+leader, and :mod:`leasework.lease.contests` for users' leaders and locks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from msgspec import Struct
 from leasework import errors
 from leasework.config import LOCK_PREFIX, Timings
 from leasework.env import Env
+from leasework.lease import messages
+from leasework.lease.host import Host
 from leasework.lease.membership import Membership
 from leasework.model.lease import Lease, Phase, Seen, Timeline, Watch
 from leasework.ports import Store, Term
@@ -46,7 +48,7 @@ class NamedLease:
         """This process is the first in the lock's queue."""
         self._context = context
         self._turn = turn
-        self._told_of: int | None = None
+        self._reported_term: int | None = None
         """The last term whose loss was reported."""
         self._watch = Watch()
         """It outlives a fenced identity: while nobody is heard of, nobody may have led."""
@@ -154,9 +156,9 @@ class NamedLease:
     def report_lost(self) -> None:
         """Report the loss once for each term."""
         term, why = self.lease.token, self.lease.why_down
-        if self._told_of == term:
+        if self._reported_term == term:
             return
-        self._told_of = term
+        self._reported_term = term
         if self.is_lock:
             self._context.emit("lock_lost", name=self.name, scope="lease", why=why, term=term)
         else:
@@ -186,3 +188,70 @@ class NamedLease:
                 await store.resign(term, self.lease.me, limit, env.due_now())
             return True
         return False
+
+
+class Election:
+    """The election of the application's own leader.
+
+    This process is always a candidate. Following costs no connection and no statement: the guard's
+    heartbeat reads the row, and the guard's next step makes the attempt. The leader's duties are
+    single fenced statements. None begins after :meth:`Guard.term` returns None, and a running one
+    holds the fence. So the process may follow again as soon as it has lost. ``stands`` returns
+    whether this process may become the leader at this moment.
+    """
+
+    def __init__(
+        self, name: str, context: LeaseContext, turn: Turn, host: Host, stands: Callable[[], bool]
+    ) -> None:
+        self.named = NamedLease(name, context, turn)
+        self._context = context
+        self._host = host
+        self._stands = stands
+        self._not_before = 0.0
+        """No attempt before then, because the last one got no answer, or the fence was held."""
+
+    def start_anew(self) -> None:
+        self.named.start_anew()
+        self._not_before = 0.0
+
+    def next_attempt(self) -> float:
+        """When to try next, by the boot clock. inf: never."""
+        wanted_at = max(self.named.lease.may_act_at(), self._not_before)
+        return wanted_at if self._stands() else float("inf")
+
+    async def seek(self) -> bool:
+        """Acquire the leadership if it is free. Return whether this process tried."""
+        named, now = self.named, self._context.env.boot_now()
+        seen = named.lease.wants(now)
+        if seen is None or not self._stands() or now < self._not_before:
+            return False
+        if seen.node != named.lease.me:  # if the row names us, one attempt is enough
+            self._not_before = now + 2 * self._context.timings.renew
+        try:
+            won = await named.acquire()
+        except errors.Unavailable as error:  # no renewal, and nothing else waits for it
+            if isinstance(error, errors.Conflict):
+                self._not_before = self._context.env.boot_now() + self._context.timings.renew
+            self._context.emit("renew_failed", error=str(error))
+            return True
+        self._not_before = 0.0
+        if won:
+            self._host.send(messages.Leadership(gained=True))
+            if not self._stands():  # we were stopped meanwhile
+                await self.resign("stopped")
+        return True
+
+    def settle(self) -> None:
+        """Report a lost or expired leadership, and follow again."""
+        lease = self.named.lease
+        lease.expire(self._context.env.boot_now())
+        if lease.phase is Phase.STEPPING_DOWN:
+            self.named.report_lost()
+            lease.stopped()
+            self._host.send(messages.Leadership(gained=False))
+
+    async def resign(self, why: str) -> None:
+        if self.named.lease.phase is Phase.HOLDER:
+            self.named.lease.step_down(why)
+            self._host.send(messages.Leadership(gained=False))
+            await self.named.resign()

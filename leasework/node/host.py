@@ -6,20 +6,18 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from leasework.env import assigned_node_id, take_assigned_node_id
-from leasework.jobs.acker import Acker
 from leasework.jobs.executor import Executor
-from leasework.jobs.failed_starts import Starts
-from leasework.jobs.overdue import Overdue
 from leasework.jobs.process import ProcessPool
-from leasework.jobs.running import Running
+from leasework.jobs.running import Overdue
 from leasework.jobs.stacks import stack_of
 from leasework.jobs.tasks import Registry
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.host import Host
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import ServiceContext
@@ -37,28 +35,25 @@ class GuardsHost(Host):
     context: ServiceContext
     registry: Registry
     recorder: Recorder
-    watchdog: Watchdog
-    starts: Starts
-    overdue: Overdue
-    running: Running
     processes: ProcessPool
-    acker: Acker
     executor: Executor
     wakeups: Wakeups
-    hear: Callable[[news.News], None]
-    """Called in the user's loop with what the guard tells."""
+    receive: Callable[[messages.Message], None]
+    """Called in the user's loop with the guard's messages."""
     drains: Callable[[], bool]
     """Whether a person may drain this process."""
     loop: asyncio.AbstractEventLoop
     """The user's loop."""
-    in_loop: Callable[..., None]
-    """Calls a function in the user's loop soon."""
     not_returned: list[tuple[UUID, int]]
     """Claims to give back: (job, token). The node does it if it stops before that."""
 
     def __post_init__(self) -> None:
         context = self.context
         self._settings, self._env, self._emit = context.settings, context.env, context.emit
+        self._timings = context.settings.timings
+        self.watchdog = Watchdog(self._timings.grace, self._emit)
+        self._running, self._acker = self.executor.running, self.executor.acker
+        self._overdue = Overdue(self._env, self._running, self._emit)
         self._user = threading.get_ident()
         self._assigned = take_assigned_node_id()
         self._looks: list[Signal] = []
@@ -89,41 +84,41 @@ class GuardsHost(Host):
         self.recorder.identity = identity
         return identity
 
-    # -- what the guard tells --------------------------------------------------------------------
-    def tell(self, item: news.News) -> None:
-        match item:
-            case news.Renewed(deadline):
+    # -- the guard's messages ----------------------------------------------------------------------
+    def send(self, message: messages.Message) -> None:
+        match message:
+            case messages.Renewed(deadline):
                 if self.plan.hard_exit:
                     left = deadline - self._env.boot_now()
-                    self.watchdog.put_off(left + self._settings.timings.grace)
+                    self.watchdog.put_off(left + self._timings.grace)
                 return
-            case news.GraceOver():
+            case messages.GraceOver():
                 self._grace_over()
                 return
-            case news.Joined(me):
+            case messages.Joined(me):
                 self._emit("node_started", app=me.app, release=me.release, queues=list(me.queues))
-            case news.Fenced(why):
+            case messages.Fenced(why):
                 self._fenced(why)
-            case news.Signalled(signals):
+            case messages.Signalled(signals):
                 self._looks += [s for s in signals if s.kind == "stack"]
-            case news.Halted(halted):
+            case messages.Halted(halted):
                 self._halted = halted
                 self._emit("node_halted" if halted else "node_resumed")
-        self.in_loop(self.hear, item)
+        self.in_loop(self.receive, message)
 
     def _fenced(self, why: str) -> None:
-        self._emit("node_fenced", why=why, running=self.running.started())
+        self._emit("node_fenced", why=why, running=self._running.started())
         if self.plan.hard_exit:
             # the guard is alive, since it calls this: it ends the process itself if necessary
-            self.watchdog.put_off(2 * self._settings.timings.grace)
+            self.watchdog.put_off(2 * self._timings.grace)
         # kill child processes from this thread, because the user's loop may be blocked
         self.processes.kill_all()
 
     def _grace_over(self) -> None:
         if not self.plan.hard_exit:
-            self._emit("node_overlaps", running=self.running.started())
+            self._emit("node_overlaps", running=self._running.started())
             return
-        self._emit("node_exits", running=self.running.started())
+        self._emit("node_exits", running=self._running.started())
         os._exit(EXIT_FENCED)
 
     # -- what the guard asks ---------------------------------------------------------------------
@@ -136,25 +131,25 @@ class GuardsHost(Host):
         now = self._env.boot_now()
         if self.loop.is_running():  # also while a handler blocks it
             self._ran_at = now
-        return "stopped" if now - self._ran_at > self._settings.timings.lease else ""
+        return "stopped" if now - self._ran_at > self._timings.lease else ""
 
     def unrecorded(self) -> int:
-        return self.acker.backlog
+        return self._acker.backlog
 
     def info(self) -> dict[str, Any]:
         return {
             "assigned": str(assigned_node_id() or "") or None,
             "drains": self.drains(),
             "halted": self._halted,
-            "running": self.running.started(),
-            "in_hand": len(self.running),
-            "unrecorded": self.acker.backlog,
+            "running": self._running.started(),
+            "in_hand": len(self._running),
+            "unrecorded": self._acker.backlog,
             "listening": self.wakeups.healthy,
             "pooled": self.wakeups.pooled,
             "deaf_seconds": self._deaf_seconds(),
             "loop_stuck": self._stuck_seconds(),
-            "cannot_start": self.starts.trouble,
-            "overdue": self.overdue.listing(),
+            "cannot_start": self.processes.starts.trouble,
+            "overdue": self._overdue.listing(),
         }
 
     def loop_lag(self) -> float:
@@ -165,13 +160,18 @@ class GuardsHost(Host):
         self.in_loop(self._pong)
         return 0.0
 
+    def in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Call a function in the user's loop soon."""
+        with suppress(RuntimeError):  # the loop is closed: the process is ending
+            self.loop.call_soon_threadsafe(call, *arguments)
+
     def _pong(self) -> None:
         self._pinging = False
 
     def _stuck_seconds(self) -> float:
         """Return for how long the user's loop has been stuck."""
         lag = self._env.boot_now() - self._ping_sent if self._pinging else 0.0
-        return round(lag, 1) if lag > self._settings.timings.stuck else 0.0
+        return round(lag, 1) if lag > self._timings.stuck else 0.0
 
     def _deaf_seconds(self) -> float:
         """Return for how long expected wake-ups have not arrived."""
@@ -187,13 +187,13 @@ class GuardsHost(Host):
         jobs away."""
         await self._look_at_stacks(store, until)
         await self._give_back_waiting(store, until)
-        for claim in self.overdue.to_take_away():
+        for claim in self._overdue.to_take_away():
             job = claim.job
             state = await store.requeue(job.id, job.claim_token, self._env.due_now())
             if state is not State.RUNNING:  # else its handler holds the row: try again later
                 if state:
-                    self.overdue.taken(claim, state)
-                self.overdue.given_up(claim)
+                    self._overdue.taken(claim, state)
+                self._overdue.given_up(claim)
                 self.in_loop(claim.end, "lost")
             if self._env.boot_now() >= until:
                 return
@@ -204,8 +204,8 @@ class GuardsHost(Host):
         me, left = self.recorder.identity, self.not_returned
         if self.loop_gone():
             self.processes.kill_all()
-            self.running.lose()
-            left += [pair for pair in self.running.pairs() if pair not in left]
+            self._running.lose()
+            left += [pair for pair in self._running.pairs() if pair not in left]
         if self._stuck_seconds():
             left += self.executor.take_waiting(*self.executor.queues.values())
         while me and left and self._env.boot_now() < until:
@@ -213,13 +213,13 @@ class GuardsHost(Host):
             gone = await store.give_back(me.id, batch, self._env.due_now())
             del left[: len(batch)]  # without an answer, they are given back again
             if gone < len(batch):
-                self.in_loop(self.hear, news.ClaimsUnknown())
+                self.in_loop(self.receive, messages.ClaimsUnknown())
 
     async def _look_at_stacks(self, store: Store, until: float) -> None:
         """Not in the user's loop, which a handler may block."""
         while self._looks:
             asked = self._looks.pop(0)
-            claim = self.running.of_token(asked.token)
+            claim = self._running.of_token(asked.token)
             says = stack_of(claim, self._user, self._settings.limits.error_chars)
             me = self.recorder.identity
             assert me

@@ -17,7 +17,7 @@ from typing import Any
 from leasework import errors
 from leasework.config import Settings
 from leasework.env import LOOP_FACTORY, Env, assigned_node_id, take_assigned_node_id
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.lease.host import Host
 from leasework.loops.recorder import Recorder
@@ -134,11 +134,11 @@ class LightNode(Host):
         """For a parent that certifies the death of this process."""
         return {"assigned": str(assigned_node_id() or take_assigned_node_id() or "") or None}
 
-    def tell(self, item: news.News) -> None:
-        match item:
-            case news.Joined() if not self._joined.done():
+    def send(self, message: messages.Message) -> None:
+        match message:
+            case messages.Joined() if not self._joined.done():
                 self._joined.set_result(None)
-            case news.Refused(error) if not self._joined.done():
+            case messages.Refused(error) if not self._joined.done():
                 self._joined.set_exception(error)
-            case news.Fenced(why):
+            case messages.Fenced(why):
                 self._recorder.emit("node_fenced", why=why, running=[])

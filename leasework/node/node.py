@@ -21,12 +21,11 @@ from leasework.jobs.attempt import Attempts
 from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.limited import LimitedClaimer
-from leasework.jobs.overdue import Overdue
 from leasework.jobs.process import ProcessPool
 from leasework.jobs.producer import Claimer, Producer, Sleepers
 from leasework.jobs.running import Running
 from leasework.jobs.tasks import Registry
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop, Outage, Service, ServiceContext
@@ -34,7 +33,6 @@ from leasework.model.outcome import Stopped
 from leasework.node.host import GuardsHost
 from leasework.node.plan import NodePlan, Tools
 from leasework.node.reach import longest_join, not_joined, reach_database
-from leasework.node.watchdog import Watchdog
 from leasework.ports import Handlers, NodeIdentity, Signal
 
 
@@ -46,7 +44,7 @@ class Node:
     """Called to end the process after its jobs. A worker process sets it, a web worker does not.
     True: a person drains this process alone. False: a person drains the whole application."""
 
-    _host: ClassVar[type[GuardsHost]] = GuardsHost
+    host_type: ClassVar[type[GuardsHost]] = GuardsHost
 
     def __init__(
         self, plan: NodePlan, tools: Tools, registry: Registry, settings: Settings, env: Env
@@ -76,9 +74,7 @@ class Node:
         emit = self._emit = self.recorder.emit
         context = self.context = ServiceContext(settings, env, emit, self._store, tools.users)
         self.running = Running()
-        self._watchdog = Watchdog(settings.timings.grace, emit)
-        self._overdue = Overdue(env, self.running, emit)
-        starts = self._starts = Starts(env, emit)
+        starts = Starts(env, emit)
         self.processes = ProcessPool(context, slots, starts, lambda: self.attempts.worker_id)
         self.acker = Acker(context, self._registry, self.running, slots)
         self.attempts = Attempts(
@@ -97,10 +93,8 @@ class Node:
             claim = self._plan.claims.get(name, "rows")
             self.executor.queues[name] = LocalQueue(name, count, claim)
         self.wakeups = tools.wakeups(self._handlers(), emit)
-        host = self._make_host()
-        self.guard = Guard(
-            tools.guard_store, env, settings.timings, emit, host, host.look_after_jobs
-        )
+        host = self._host = self._make_host()
+        self.guard = Guard(tools.guard_store, env, settings.timings, emit, host)
         self._sleepers = Sleepers(self._store, self.guard)
         not_tasks = self.attempts.not_tasks
         self._claimer = Claimer(context, tools.claims, self.guard, self.executor, not_tasks)
@@ -134,23 +128,17 @@ class Node:
         self.recorder.wake = self._loops["recorder"].wake_from_any_thread
 
     def _make_host(self) -> GuardsHost:
-        return self._host(
+        return self.host_type(
             self._plan,
             self.context,
             self._registry,
             self.recorder,
-            self._watchdog,
-            self._starts,
-            self._overdue,
-            self.running,
             self.processes,
-            self.acker,
             self.executor,
             self.wakeups,
-            self.hear,
+            self.receive,
             lambda: self.on_drain is not None,
             self._loop,
-            self._in_loop,
             self._not_returned,
         )
 
@@ -248,7 +236,7 @@ class Node:
         with suppress(errors.LeaseworkError):
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass
-        self._watchdog.close()  # nothing runs any more, so the rest may take longer
+        self._host.watchdog.close()  # nothing runs any more, so the rest may take longer
         self.guard.stop()
         await own_tasks.in_thread_of_its_own(self._thread.join, self._settings.call_timeout)
         await self.wakeups.stop()
@@ -265,8 +253,8 @@ class Node:
         except BaseException as error:  # otherwise start() would wait for it forever
             text = errors.told(error)
             self._emit("service_failed", service="guard", error=text)
-            refused = news.Refused(errors.Unavailable(f"the guard ended: {text}"))
-            self._in_loop(self.hear, refused)
+            refused = messages.Refused(errors.Unavailable(f"the guard ended: {text}"))
+            self._host.send(refused)
 
     async def _in_guard(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the guard's loop and wait for it."""
@@ -276,46 +264,42 @@ class Node:
         future = asyncio.run_coroutine_threadsafe(work, self.guard.loop)
         await asyncio.wrap_future(future)
 
-    def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
-        with suppress(RuntimeError):  # the user's loop is closed: the process is ending
-            self._loop.call_soon_threadsafe(call, *arguments)
-
     # -- in the user's loop ----------------------------------------------------------------------
-    def hear(self, item: news.News) -> None:
-        """What the guard told this node's host."""
-        match item:
-            case news.Joined(identity):
+    def receive(self, message: messages.Message) -> None:
+        """Act on a message of the guard."""
+        match message:
+            case messages.Joined(identity):
                 self._on_joined(identity)
-            case news.Refused(error):
+            case messages.Refused(error):
                 if not self._joined.done():
                     self._joined.set_exception(error)
-            case news.Fenced():
+            case messages.Fenced():
                 self.executor.take_waiting()
                 self.executor.end_all("lost")
-            case news.Answers():
+            case messages.Answers():
                 self._on_database_back()
-            case news.Leadership():
+            case messages.Leadership():
                 for loop in [*self._duties.values(), self._loops["deadlines"]]:
                     loop.wake()
-            case news.NodesChanged():
+            case messages.NodesChanged():
                 self._duties["rescuer"].wake()
                 if "syncer" in self._loops:
                     self._loops["syncer"].wake()
-            case news.Halted(halted):
+            case messages.Halted(halted):
                 self._claimer.halted = halted
                 self._wake_all()
-            case news.Paused(pauses):
+            case messages.Paused(pauses):
                 self._claimer.pause(pauses)
                 self._producer.pauses_changed()
                 self._wake_all()
-            case news.FailedOver():
+            case messages.FailedOver():
                 self._on_failed_over()
-            case news.Muted():
+            case messages.Muted():
                 self.wakeups.check()
-            case news.ClaimsUnknown():
+            case messages.ClaimsUnknown():
                 self._claimer.doubt()
                 self._claim_loop.wake()
-            case news.Signalled(signals):
+            case messages.Signalled(signals):
                 self._on_signals(signals)
 
     def _on_joined(self, identity: NodeIdentity) -> None:

@@ -10,7 +10,7 @@ import pytest
 from leasework import App, Context
 from leasework.duties.deadlines import DeadlineSweeper
 from leasework.duties.leading import Periodic
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.loops.service import Service
 from leasework.node import Node
@@ -38,13 +38,13 @@ async def test_a_death_that_nobody_tells_the_leader_of_is_found(
     app: App, bench: Bench, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tuning, "rescue_idle_seconds", NEVER)
-    hear = Node.hear
+    receive = Node.receive
 
-    def hear_less(node: Node, item: news.News) -> None:
-        if not isinstance(item, news.NodesChanged):
-            hear(node, item)
+    def receive_less(node: Node, message: messages.Message) -> None:
+        if not isinstance(message, messages.NodesChanged):
+            receive(node, message)
 
-    monkeypatch.setattr(Node, "hear", hear_less)
+    monkeypatch.setattr(Node, "receive", receive_less)
     ran: list[int] = []
 
     @app.task(name="t")

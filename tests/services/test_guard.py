@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from leasework import errors
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.model.lease import Phase
 from leasework.tuning import Tuning
 from tests.support.hand import TIMES, Database, W, a_database
@@ -76,7 +76,7 @@ async def test_a_fence_that_somebody_deleted_is_made_again_and_another_process_c
     assert other.events == ["lease_remade"]
     await leader.guard.resign_all("stopped")
     await other.steps(2, TIMES.jitter)
-    assert other.leads and leader.told[-1] is news.Leadership
+    assert other.leads and leader.told[-1] is messages.Leadership
 
 
 async def test_a_renewal_starts_the_wait_again(database):
@@ -122,11 +122,11 @@ async def test_an_answer_after_the_deadline_renews_nothing(database):
     leader.store.delay = TIMES.trust + 0.1
     await leader.step()
     assert not leader.leads
-    assert news.Fenced in leader.told
+    assert messages.Fenced in leader.told
     leader.store.delay = 0.0
     await leader.steps(3, 0.1)
     assert leader.id != old, "it comes back under another identity"
-    assert leader.told.count(news.Joined) == 2
+    assert leader.told.count(messages.Joined) == 2
 
 
 async def test_a_node_whose_row_is_gone_fences_itself_and_comes_back_under_another_id(database):
@@ -135,7 +135,7 @@ async def test_a_node_whose_row_is_gone_fences_itself_and_comes_back_under_anoth
     await database.sql("delete from leasework.node")
     await leader.step(0.1)
     assert not leader.leads
-    assert leader.told[-1] is news.Fenced
+    assert leader.told[-1] is messages.Fenced
     await leader.steps(4, 0.4)
     assert leader.id != old
     assert leader.leads, "nobody else wants it"
@@ -148,21 +148,21 @@ async def test_a_fenced_node_does_not_come_back_before_its_work_has_ended(databa
     old = leader.id
     leader.is_quiet = False
     await leader.step(TIMES.trust + 0.1)
-    assert leader.told[-1] is news.Fenced
+    assert leader.told[-1] is messages.Fenced
     await leader.step(TIMES.grace - 0.05)
     assert leader.id == old
-    assert news.GraceOver not in leader.told
+    assert messages.GraceOver not in leader.told
     await leader.step(0.1)
-    assert news.GraceOver in leader.told
+    assert messages.GraceOver in leader.told
 
 
 async def test_the_grace_of_a_process_that_was_stopped_counts_from_when_it_goes_on(database):
     leader = await database.leader()
     leader.is_quiet = False
     await leader.step(10 * TIMES.lease)
-    assert leader.told[-1] is news.Fenced
+    assert leader.told[-1] is messages.Fenced
     await leader.step(TIMES.grace - 0.05)
-    assert news.GraceOver not in leader.told
+    assert messages.GraceOver not in leader.told
 
 
 async def test_what_a_fenced_node_held_is_free_as_soon_as_nothing_runs_there(database):
@@ -220,7 +220,7 @@ async def test_a_process_that_joined_too_late_joins_again_and_was_never_fenced(d
     process.store.register_delay = 0.0
     await process.steps(3, 0.4)
     assert process.leads
-    assert news.Joined in process.told and news.Fenced not in process.told
+    assert messages.Joined in process.told and messages.Fenced not in process.told
     assert "node_fenced" not in process.events
 
 
@@ -229,11 +229,11 @@ async def test_each_cancel_of_a_job_is_told_once(database, monkeypatch):
     process = await database.leader()
     told: list[int] = []
 
-    def tell(item: news.News) -> None:
-        if isinstance(item, news.Signalled):
-            told.extend(signal.token for signal in item.signals)
+    def send(message: messages.Message) -> None:
+        if isinstance(message, messages.Signalled):
+            told.extend(signal.token for signal in message.signals)
 
-    monkeypatch.setattr(process, "tell", tell)
+    monkeypatch.setattr(process, "send", send)
     for token in (1, 2, 2):
         await database.sql(
             "insert into leasework.signal (node, job_id, kind, claim_token)"
@@ -293,15 +293,15 @@ async def test_outcomes_are_recorded_before_the_own_old_identity_is_certified(
     async def away(now: Any) -> Any:
         raise errors.Unavailable("the database is away")
 
-    def tell(item: news.News) -> None:
+    def send(message: messages.Message) -> None:
         nonlocal unrecorded
-        if isinstance(item, news.Answers):
+        if isinstance(message, messages.Answers):
             unrecorded = 0
 
     async def certified() -> bool:
         return not await database.sql("select 1 from leasework.node where id = %s", old)
 
-    monkeypatch.setattr(process, "tell", tell)
+    monkeypatch.setattr(process, "send", send)
     process.unrecorded = lambda: unrecorded
     with monkeypatch.context() as outage:
         outage.setattr(process.store, "database_now", away)
@@ -316,11 +316,11 @@ async def test_a_surprise_while_it_fences_itself_does_not_end_the_guard(database
     process = await database.leader()
     old = process.id
 
-    def surprise(item: news.News) -> None:
-        if isinstance(item, news.Fenced):
+    def surprise(message: messages.Message) -> None:
+        if isinstance(message, messages.Fenced):
             raise KeyError("surprise")
 
-    process.tell = surprise  # type: ignore[method-assign]
+    process.send = surprise  # type: ignore[method-assign]
     await process.step(TIMES.trust + 0.1)
     assert process.events[-1] == "service_failed"
     assert not process.leads

@@ -15,8 +15,7 @@ import pytest
 
 from leasework import Context
 from leasework.env import Env
-from leasework.jobs.overdue import Overdue
-from leasework.jobs.running import Claim, Running
+from leasework.jobs.running import Claim, Overdue, Running
 from leasework.model.job import ClaimedJob
 from leasework.pg.stores.store import PgStore
 from tests.services.several import TIMES, Database, several_apps

@@ -14,7 +14,7 @@ from leasework_lab.sim.store import SimStore
 from leasework.config import Timings
 from leasework.env import Env, seeded
 from leasework.lease import host as protocol
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.model.lease import Phase
 from leasework.ports import NodeIdentity
@@ -30,8 +30,8 @@ class Host(protocol.Host):
     def new_identity(self) -> NodeIdentity:
         return NodeIdentity(self.env.new_id(), "a", "r", "h", 1, "0", False, (), {})
 
-    def tell(self, item: news.News) -> None:
-        if isinstance(item, news.Fenced):
+    def send(self, message: messages.Message) -> None:
+        if isinstance(message, messages.Fenced):
             self.fenced_at = self.fenced_at or self.env.boot_now()
 
 

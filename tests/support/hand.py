@@ -13,7 +13,7 @@ import psycopg
 from leasework.config import Settings, Timings, wait_seconds
 from leasework.env import Clock, Env
 from leasework.errors import Unavailable
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.lease.host import Host
 from leasework.pg.stores.store import PgStore
@@ -62,7 +62,7 @@ class Process(Host):
         self.env = Env(clock=self.clock, rng=random.Random(1))
         self.store = SlowStore(settings, name)
         self.store.clock = self.clock
-        self.told: list[type[news.News]] = []
+        self.told: list[type[messages.Message]] = []
         self.events: list[str] = []
         self.is_quiet = True
         self.lag = 0.0
@@ -99,8 +99,8 @@ class Process(Host):
     def loop_lag(self) -> float:
         return self.lag
 
-    def tell(self, item: news.News) -> None:
-        self.told.append(type(item))
+    def send(self, message: messages.Message) -> None:
+        self.told.append(type(message))
 
 
 class Database:

@@ -14,7 +14,7 @@ from typing import Any
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.jobs.tasks import Registry
-from leasework.lease import news
+from leasework.lease import messages
 from leasework.node.host import GuardsHost
 from leasework.node.node import Node
 from leasework.node.plan import NodePlan, Tools
@@ -38,6 +38,7 @@ class _SimHost(GuardsHost):
     on_belief: Callable[[], None]
     exit: Callable[[], None] | None
     first: Callable[[NodeIdentity], None]
+    work_context: Context
     _assigned_as = ""
 
     def new_identity(self) -> NodeIdentity:
@@ -50,16 +51,19 @@ class _SimHost(GuardsHost):
     def info(self) -> dict[str, Any]:
         return {**super().info(), "assigned": self._assigned_as}
 
-    def tell(self, item: news.News) -> None:
-        if isinstance(item, news.Renewed) or item == news.Leadership(gained=True):
+    def send(self, message: messages.Message) -> None:
+        if isinstance(message, messages.Renewed) or message == messages.Leadership(gained=True):
             self.on_belief()
-        super().tell(item)
+        super().send(message)
+
+    def in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
+        self.loop.call_soon(call, *arguments, context=self.work_context)
 
     def _grace_over(self) -> None:
         if self.exit is None:
             super()._grace_over()
             return
-        self._emit("node_exits", running=self.running.started())
+        self._emit("node_exits", running=self._running.started())
         self.exit()
 
 
@@ -67,7 +71,7 @@ class SimNode(Node):
     """``on_belief`` is called whenever a lease is gained or renewed; ``exit`` ends the process
     where a worker would exit hard."""
 
-    _host = _SimHost
+    host_type = _SimHost
 
     def __init__(
         self,
@@ -106,13 +110,11 @@ class SimNode(Node):
         task.add_done_callback(self.on_end, context=self._guard_context)
         self._thread: Any = _GuardTask(task)
 
-    def _in_loop(self, call: Callable[..., Any], *arguments: Any) -> None:
-        self._loop.call_soon(call, *arguments, context=self._work_context)
-
     def _make_host(self) -> GuardsHost:
         host = super()._make_host()
         assert isinstance(host, _SimHost)
         host.on_belief, host.exit, host.first = self._on_belief, self._exit, self._note_first
+        host.work_context = self._work_context
         return host
 
     def _note_first(self, identity: NodeIdentity) -> None:
