@@ -24,7 +24,7 @@ from leasework.env import Env
 from leasework.errors import Unavailable
 from leasework.jobs import process
 from leasework.jobs.attempt import Attempts
-from leasework.jobs.executor import Executor, Lane
+from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.process import ProcessPool
 from leasework.jobs.running import Claim, Running
@@ -82,18 +82,17 @@ class Bench:
         nobody: Any = SimpleNamespace(progress=self._progress)
         context = ServiceContext(Settings(limits=Limits(**limits)), env, self._emit, nobody, nobody)
         self.pool = ProcessPool(context, slots, self.starts, lambda: "worker-7")
+        around: Any = SimpleNamespace(
+            put=lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
+            has_room=lambda running: True,
+            covers=lambda *claim: True,
+        )
         self.attempts = Attempts(
-            context, self._registry, nobody, lambda *_: True, self.pool.run, slots, self.starts
+            context, self._registry, nobody, lambda: around, self.pool.run, slots, self.starts
         )
-        self.executor = Executor(
-            context,
-            Running(),
-            lambda claim, outcome, ended: self._outcomes.update({claim.job.id: outcome}),
-            lambda *_: True,
-            self.attempts,
-        )
-        self.lane = Lane("default", 100)
-        self.executor.lanes = {"default": self.lane}
+        self.executor = Executor(context, Running(), around, lambda: around, self.attempts)
+        self.queue = LocalQueue("default", 100)
+        self.executor.queues = {"default": self.queue}
 
     def _emit(self, name: str, **fields: Any) -> None:
         self.events.append((name, fields))
@@ -119,7 +118,7 @@ class Bench:
             scheduled_for=DUE, history=True, schedule="nightly",
         )  # fmt: skip
         claim = Claim(job, NODE)
-        self.executor.submit(self.lane, [claim])
+        self.executor.submit(self.queue, [claim])
         return claim
 
     async def outcome(self, claim: Claim) -> Outcome:
