@@ -118,7 +118,7 @@ class Executor:
 
     def submit_limited(self, queue: LocalQueue, claims: list[Claim]) -> None:
         """The same for jobs with limits, which were claimed for idle slots."""
-        self._running.add(claims)
+        self.running.add(claims)
         self._attempts.prepare()
         with self._waiting:
             queue.waiting.extendleft(reversed(claims))
