@@ -273,7 +273,7 @@ class Tuning:
     shown_terms: int = 20
     shown_queues: int = 200
     shown_tasks: int = 12
-    shown_lanes: int = 12
+    shown_workers: int = 12
     shown_ticks: int = 24
     """The most rows of each kind on a page of the dashboard."""
     chart_minutes: int = 20_000

@@ -8,7 +8,7 @@ transaction with a seat up to that one has a lower xid. When all of those have e
 settled: a later look sees every job in them.
 
 Where workers wait for each other, they share the begin. A claim also passes the begin that the
-others have come to, if its worker has been told of the sequence that has it.
+others have come to, if its worker knows the sequence that has it.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class Begins:
         self._settles: tuple[int, int] | None = None
         """(highest, xid): seats up to ``highest`` settle when every xid up to ``xid`` has ended."""
 
-    def told(self, queue: str, numbers: Sequence[int]) -> None:
+    def note(self, queue: str, numbers: Sequence[int]) -> None:
         """Note what a claim says of ``queue``: the fields of a Seen or of a Shared."""
         if len(numbers) == len(Seen._fields):
-            self.saw(queue, Seen._make(numbers))
+            self._note_seen(queue, Seen._make(numbers))
         else:
-            self.heard(queue, Shared._make(numbers))
+            self._note_shared(queue, Shared._make(numbers))
 
-    def saw(self, queue: str, seen: Seen) -> None:
+    def _note_seen(self, queue: str, seen: Seen) -> None:
         """Note what a claim of ``queue`` found at a level."""
         if seen.server != self.server:
             self._forget(seen.server)
@@ -102,7 +102,7 @@ class Begins:
             self._asked_at = self._clock()
         self._know((queue, seen.level), min(seen.first, self.settled))
 
-    def heard(self, queue: str, shared: Shared) -> None:
+    def _note_shared(self, queue: str, shared: Shared) -> None:
         """Note that workers share the begin of a level."""
         if shared.server != self.server:
             self._forget(shared.server)

@@ -73,7 +73,7 @@ def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: st
 
 
 class Bar(Struct, frozen=True):
-    """A stretch of one term in one lane."""
+    """A stretch of one term in one row."""
 
     first: datetime
     last: datetime
@@ -83,7 +83,7 @@ class Bar(Struct, frozen=True):
     says: str
 
 
-def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Markup:
+def term_bars(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Markup:
     """One node's terms of one election."""
     width, height = 960, 34
     whole = max((end - start).total_seconds(), 1.0)
@@ -103,11 +103,11 @@ def lane(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -> Mar
         x = place(bar.first)
         span = max(place(bar.last) - x, 6.0 if bar.kind == "overlap" else 2.0)
         drawn.append(_group(bar.says, [_rect(bar.kind, x, y, span, tall, 2)]))
-    return _svg("lane", width, height, f"Terms of {name}", drawn)
+    return _svg("terms", width, height, f"Terms of {name}", drawn)
 
 
 def ruler(start: datetime, end: datetime, marks: int = 4) -> list[str]:
-    """The labels under a lane, evenly spaced."""
+    """The labels under a row, evenly spaced."""
     step = (end - start) / marks
     start = start.astimezone(UTC)
     return [f"{(start + step * n):%H:%M}" for n in range(marks)] + ["now"]

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from leasework.ports import EventView, LeaderView, NodeView, TermView
 from leasework.tuning import Tuning
 from leasework.watch.terms import HELD, EndedTerm, with_ends
-from leasework.web.charts import Bar, lane, ruler
+from leasework.web.charts import Bar, ruler, term_bars
 from leasework.web.site import Site
 from leasework.web.words import full, term
 
@@ -36,7 +36,7 @@ class ElectionRow:
     beliefs: list[tuple[str, int, bool]] = field(default_factory=list)
     """(worker, the term that it believes it holds, whether the database agrees)"""
     overlaps: list[Overlap] = field(default_factory=list)
-    lanes: list[tuple[str, Markup]] = field(default_factory=list)
+    rows: list[tuple[str, Markup]] = field(default_factory=list)
     hidden: int = 0
     terms: list[EndedTerm] = field(default_factory=list)
 
@@ -81,15 +81,15 @@ def election(
             agrees = node.id == row.node and token == row.term
             found.beliefs.append((node.worker_id, int(token), agrees))
     workers = list(dict.fromkeys(w for w, bar in reversed(held) if bar.last >= since))
-    found.hidden = max(len(workers) - Tuning.shown_lanes, 0)
-    for worker in workers[: Tuning.shown_lanes]:
+    found.hidden = max(len(workers) - Tuning.shown_workers, 0)
+    for worker in workers[: Tuning.shown_workers]:
         parts = [bar for w, bar in [*held, *believed] if w == worker and bar.last >= since]
         parts += [
             Bar(o.first, o.last, "overlap", f"{o.old} and {o.new} both acted as leader")
             for o in found.overlaps
             if worker in (o.old, o.new)
         ]
-        found.lanes.append((worker, lane(parts, since, now, f"{name} on {worker}")))
+        found.rows.append((worker, term_bars(parts, since, now, f"{name} on {worker}")))
     return found
 
 

@@ -18,7 +18,7 @@ def seen(first: int, highest: int, xid: int, **more: int) -> Seen:
 def begins_of(*claims: Seen) -> Begins:
     begins = Begins(lambda: 0.0)
     for claim in claims:
-        begins.saw("q", claim)
+        begins.note("q", claim)
     return begins
 
 
@@ -40,7 +40,7 @@ def test_a_claim_begins_at_the_first_available_job_though_more_is_settled():
 def test_an_older_transaction_that_runs_holds_the_begin_back():
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110, oldest=99))
     assert begins.levels == {FRESH: 0}
-    begins.saw("q", seen(80, 80, 120, oldest=119))
+    begins.note("q", seen(80, 80, 120, oldest=119))
     assert begins.levels == {FRESH: 60}
 
 
@@ -54,7 +54,7 @@ def test_what_is_to_be_settled_next_was_taken_after_the_last_was_settled():
     """The second look saw seat 65 taken, but whoever took it may run: only the third one knows."""
     begins = begins_of(seen(50, 60, 100), seen(66, 65, 101), seen(90, 90, 102, oldest=101))
     assert begins.levels == {FRESH: 60}
-    begins.saw("q", seen(95, 95, 103))
+    begins.note("q", seen(95, 95, 103))
     assert begins.levels == {FRESH: 65}
 
 
@@ -62,8 +62,8 @@ def test_while_something_is_to_be_settled_no_later_look_puts_it_off():
     """Else a queue that is claimed from all the time would never settle anything."""
     begins = begins_of(seen(50, 60, 100))
     for xid in range(101, 150):
-        begins.saw("q", seen(xid, xid, xid, oldest=90))
-    begins.saw("q", seen(200, 200, 200, oldest=101))
+        begins.note("q", seen(xid, xid, xid, oldest=90))
+    begins.note("q", seen(200, 200, 200, oldest=101))
     assert begins.levels == {FRESH: 60}
 
 
@@ -75,28 +75,28 @@ def test_a_begin_never_goes_back():
 
 def test_levels_are_separate():
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110))
-    begins.saw("q", seen(20, 71, 111, level=0))
-    begins.saw("q", seen(30, 72, 112, level=7))
-    begins.saw("other", seen(40, 73, 113))
+    begins.note("q", seen(20, 71, 111, level=0))
+    begins.note("q", seen(30, 72, 112, level=7))
+    begins.note("other", seen(40, 73, 113))
     assert begins.levels == {FRESH: 60, ("q", 0): 20, ("q", 7): 30, ("other", 1): 40}
 
 
 def test_what_is_settled_is_settled_for_a_level_seen_later():
     """Seats are of the whole database: any claim that saw a level tells of all of them."""
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110))
-    begins.saw("other", seen(90, 90, 120, level=7))
+    begins.note("other", seen(90, 90, 120, level=7))
     assert begins.levels["other", 7] == 70
 
 
 def test_another_server_forgets_everything():
     """It may give the same seats and xids again: also what was to be settled counts no more."""
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110))
-    begins.saw("other", seen(80, 80, 120))
-    begins.heard("q", Shared(5, 4711, server=7))
-    begins.saw("q", seen(5, 9, 200, server=8))
+    begins.note("other", seen(80, 80, 120))
+    begins.note("q", Shared(5, 4711, server=7))
+    begins.note("q", seen(5, 9, 200, server=8))
     assert begins.server == 8
     assert begins.levels == {FRESH: 0} and not begins.shared
-    begins.saw("q", seen(9, 9, 300, server=8))
+    begins.note("q", seen(9, 9, 300, server=8))
     assert begins.levels == {FRESH: 9}
 
 
@@ -109,7 +109,7 @@ def test_a_queue_without_known_levels_is_one_range():
 
 def test_a_queue_is_divided_at_the_levels_that_are_known():
     begins = begins_of(seen(50, 60, 100), seen(70, 70, 110), seen(80, 80, 120, level=-5))
-    begins.saw("q", seen(40, 80, 130, level=-6))
+    begins.note("q", seen(40, 80, 130, level=-6))
     assert begins.ranges(["other", "q"])[1:] == [
         Range(2, -100000, -6, 0, 0),
         Range(2, -6, -5, 40, 0),
@@ -120,7 +120,7 @@ def test_a_queue_is_divided_at_the_levels_that_are_known():
 
 def test_a_begin_that_workers_share_is_passed_on_though_no_job_was_seen_there():
     begins = begins_of(seen(50, 60, 100))
-    begins.told("q", [11, 4711, 7])
+    begins.note("q", [11, 4711, 7])
     assert begins.ranges(["q"])[1:] == [Range(1, 1, 11, 0, 0), Range(1, 11, 100000, 0, 4711)]
 
 

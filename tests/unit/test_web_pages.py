@@ -53,7 +53,7 @@ def test_a_leader_that_noticed_late_overlaps_with_the_next():
     [overlap] = found.overlaps
     assert (overlap.old, overlap.new) == ("a", "b")
     assert (overlap.first, overlap.last) == (at(-10), at(-9))
-    assert all('class="overlap"' in picture for _, picture in found.lanes)
+    assert all('class="overlap"' in picture for _, picture in found.rows)
 
 
 def test_a_leader_that_noticed_late_says_itself_how_long_it_believed():
@@ -79,7 +79,7 @@ def test_leaders_one_after_the_other_do_not_overlap():
     buried = [said("node_died", "b", -10, dead="a", silent=10)]
     for events in (lost, resigned, buried, []):
         found = seen(events)
-        assert found.overlaps == [] and [worker for worker, _ in found.lanes] == ["b", "a"]
+        assert found.overlaps == [] and [worker for worker, _ in found.rows] == ["b", "a"]
 
 
 def test_what_a_process_believes_is_held_against_the_database():

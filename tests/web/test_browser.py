@@ -274,8 +274,8 @@ def test_a_node_stops_claiming_and_claims_again(scene: Scene, page_at: Open):
 def test_the_leaders_page_shows_what_the_process_believes(scene: Scene, page_at: Open):
     page = page_at(scene.url + "leaders")
     page.wait_for_selector("td >> text=agrees")
-    assert page.locator(".lane .held").count() >= 1
-    assert page.locator(".lane .overlap").count() == 0
+    assert page.locator(".terms .held").count() >= 1
+    assert page.locator(".terms .overlap").count() == 0
 
 
 def test_what_is_wrong_is_said_in_the_words_of_status(scene: Scene, page_at: Open):

@@ -141,7 +141,7 @@ def kill(show: Show) -> None:
     until(lambda: state_of(pid) in ("", "Z"), 10, "its death")
     said = show.well_again("kill")
     assert f"kill -9 of pid {pid}" in said and re.search(r"pid \d+ led after [\d.]+ s", said)
-    show.page.wait_for_selector(".lane .struck")
+    show.page.wait_for_selector(".terms .struck")
     show.page.wait_for_selector("#leader:not(:has-text('nobody'))", timeout=RECOVERY)
 
 
@@ -153,14 +153,14 @@ def freeze_and_cut_off(show: Show) -> None:
     assert frozen != cut and state_of(cut) != "T"
     assert "declared dead after" in show.well_again("freeze")
     assert re.search(r"declared dead after .* pid \d+ led after", show.well_again("cut"))
-    show.page.wait_for_selector(".lane .hurt")
+    show.page.wait_for_selector(".terms .hurt")
     show.shoot("frozen")
     assert pid_in(show.press("thaw")) == frozen
     assert state_of(frozen) != "T"
     assert "as a new node" in show.well_again("thaw")
     assert pid_in(show.press("mend")) == cut
     assert "as a new node" in show.well_again("mend")
-    assert show.page.locator(".lane .overlap").count() == 0, (
+    assert show.page.locator(".terms .overlap").count() == 0, (
         "it knew in time that its term was over"
     )
 

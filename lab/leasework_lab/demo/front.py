@@ -23,7 +23,7 @@ from starlette.responses import Response
 from leasework.errors import Unavailable
 from leasework.watch.terms import with_ends
 from leasework.web import dashboard
-from leasework.web.charts import Bar, lane, ruler
+from leasework.web.charts import Bar, ruler, term_bars
 from leasework.web.gate import LOCAL
 from leasework.web.leaders import Overlap, overlaps, stretches
 from leasework.web.site import Extra, Site
@@ -207,11 +207,11 @@ class Front:
             words = f"leads, term {row.term}" if row and state == "leads" else state
             name = stage.lane(worker)
             hurt = state in ("frozen", "cut off", "killed")
-            found.append(Lane(name, words, hurt, lane(bars, since, now, name)))
+            found.append(Lane(name, words, hurt, term_bars(bars, since, now, name)))
         away = self._hurts(WHOLE, now)
         state = "away" if stage.database_away else "answers"
         found.append(Lane("PostgreSQL", state, stage.database_away,
-                          lane(away, since, now, "PostgreSQL")))  # fmt: skip
+                          term_bars(away, since, now, "PostgreSQL")))  # fmt: skip
         return found
 
     def _hurts(self, name: str, now: datetime) -> list[Bar]:

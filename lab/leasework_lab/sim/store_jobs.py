@@ -86,7 +86,7 @@ class SimJobs(JobStore):
             known = {r.shared for r in ranges}
             new = [each for each in db.shared(queues) if each[1] not in known]
             for (queue, level), sequence in new:
-                begins.told(queue, Shared(level, sequence, db.server))
+                begins.note(queue, Shared(level, sequence, db.server))
             if new:
                 return []
         mine = db.nodes.get(node)
@@ -112,7 +112,7 @@ class SimJobs(JobStore):
                 found, first = claim_order(there[0])
                 if found == level and there[0].fresh and settled:
                     shared = db.share((queue, found))
-                    begins.told(queue, Shared(found, shared, db.server))
+                    begins.note(queue, Shared(found, shared, db.server))
                     waiting = (r for r in available if (r.queue, r.level) == (queue, found))
                     passed = min(r.seat for r in waiting if r.seat >= db.sequences[shared])
                     db.publish(shared, passed, settled)
@@ -123,7 +123,7 @@ class SimJobs(JobStore):
                 if taken:
                     claimed += map(as_claimed, taken)
                     seen = Seen(found, first, highest, xid, oldest, db.server)
-                    begins.told(queue, seen)
+                    begins.note(queue, seen)
                 wanted[queue] -= len(taken)
                 place = found + 1, 0
         return claimed

@@ -125,7 +125,7 @@ class PgJobs(JobStore, OperatorStore):
                 if seen is None:
                     jobs.append(ClaimedJob(*job))
                 else:
-                    begins.told(job[2], seen)
+                    begins.note(job[2], seen)
             # if it was only told where others begin, it begins there now
             again = not jobs and known != (begins.server, len(begins.shared))
         return jobs
