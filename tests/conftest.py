@@ -65,6 +65,7 @@ They run on every Python that is found. All other tests run on the Python of ``.
 
 
 SLOW = (
+    "arch/test_ci",
     "bench",
     "chaos/test_campaign",
     "detection",
@@ -75,19 +76,37 @@ SLOW = (
     "docs/test_page_code",
     "docs/test_steps",
     "docs/test_workshop",
+    "e2e/test_apscheduler",
     "e2e/test_cli_bench",
+    "e2e/test_cli_verbs",
     "e2e/test_demo",
+    "e2e/test_distributions",
+    "e2e/test_django.py",
+    "e2e/test_encodings",
     "e2e/test_example",
+    "e2e/test_fault",
+    "e2e/test_flask",
+    "e2e/test_frameworks",
+    "e2e/test_managed",
+    "e2e/test_odd_settings",
     "e2e/test_rolling",
+    "e2e/test_slow_link",
+    "e2e/test_supervisor",
+    "e2e/test_truth",
+    "e2e/test_web",
     "hosts",
+    "pg/test_pytest_plugin",
     "sim/test_simulation",
     "spec",
+    "unit/test_types",
+    "web/test_alerts",
+    "web/test_attacks",
     "web/test_browser",
     "web/test_demo_show",
     "web/test_figures",
 )
-"""Beginnings of paths under ``tests``: models, benchmarks, campaigns, browsers and the steps of
-pages. ``make test`` leaves them to ``make test-slow``."""
+"""Beginnings of paths under ``tests``: models, benchmarks, campaigns, browsers, the steps of pages, and
+whole servers with their frameworks. ``make test`` leaves them to ``make test-slow``."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
