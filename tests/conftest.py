@@ -91,7 +91,6 @@ SLOW = (
     "e2e/test_odd_settings",
     "e2e/test_rolling",
     "e2e/test_slow_link",
-    "e2e/test_supervisor",
     "e2e/test_truth",
     "e2e/test_web",
     "hosts",
@@ -105,8 +104,8 @@ SLOW = (
     "web/test_demo_show",
     "web/test_figures",
 )
-"""Beginnings of paths under ``tests``: models, benchmarks, campaigns, browsers, the steps of pages, and
-whole servers with their frameworks. ``make test`` leaves them to ``make test-slow``."""
+"""Beginnings of paths under ``tests``: models, benchmarks, campaigns, browsers, the steps of pages,
+and whole servers with their frameworks. ``make test`` leaves them to ``make test-slow``."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
