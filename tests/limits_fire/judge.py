@@ -59,9 +59,7 @@ class Record:
         self._touched = sorted(tally.touched, key=lambda t: t.since)
 
     def touched(self, job: str, since: float, until: float) -> bool:
-        return any(
-            job in t.jobs for t in self._touched if t.since < until and t.until > since
-        )
+        return any(job in t.jobs for t in self._touched if t.since < until and t.until > since)
 
 
 def concurrency(record: Record) -> Check:
@@ -131,12 +129,12 @@ def closed(record: Record) -> list[Check]:
             until = record.settings.closed(key, claim.claimed_at)
             throttled.looked_at += until > 0
             if until > claim.claimed_at + 0.001:
-                throttled.found.append(f"{key} at {claim.claimed_at:.3f} is closed until {until:.3f}")
+                throttled.found.append(
+                    f"{key} at {claim.claimed_at:.3f} is closed until {until:.3f}"
+                )
         if claim.lane is not None:
             paused.looked_at += 1
-            if record.settings.queue_paused(
-                claim.queue, claim.claimed_at - SEEN_SECONDS, claim.at
-            ):
+            if record.settings.queue_paused(claim.queue, claim.claimed_at - SEEN_SECONDS, claim.at):
                 paused.found.append(f"{claim.queue} at {claim.claimed_at:.3f}")
     return [throttled, paused]
 
@@ -174,7 +172,9 @@ def order(record: Record) -> Check:
                 and wait.until > claim.done
                 and not record.touched(wait.job, claim.claimed_at - 0.3, claim.done + 0.1)
             ):
-                check.found.append(f"{claim.job} passed {wait.job} in {claim.lane} at {claim.at:.3f}")
+                check.found.append(
+                    f"{claim.job} passed {wait.job} in {claim.lane} at {claim.at:.3f}"
+                )
                 break
     return check
 

@@ -32,7 +32,7 @@ select json_build_array(
   (select json_agg(name) from leasework.pause),
   (select json_agg(json_build_array(n, lane, costs, extract(epoch from claimed_at)) order by n)
    from fire.event where kind = 'claim' and n > %s))
-"""  # noqa: S608
+"""
 
 
 @dataclass
