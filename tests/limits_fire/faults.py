@@ -251,9 +251,9 @@ class Fire:
             if "key" in what:
                 name = "two" if name == "whole" else name
                 key = ODD if self.rng.random() < 0.1 else str(self.rng.randrange(KEYS))
-            await store.set_limit(name, key, number, rate, burst, paused, False)
+            await store.set_limit(name, key, number, rate, burst, paused, False, None)
             await self._rest(0.5, 4)
-            await store.set_limit(name, key, None, None, None, None, True)
+            await store.set_limit(name, key, None, None, None, None, True, None)
         self.tally.did[what] += 1
 
     async def _rest(self, least: float, most: float) -> None:

@@ -352,16 +352,16 @@ async def test_a_limit_is_lowered_below_what_runs_and_raised_again(
     await limits.enqueue("k", count=9)
     jobs = await a.claim_and_commit()
     assert len(jobs) == 3
-    await store.set_limit("k", None, 1, None, None, None, False)
+    await store.set_limit("k", None, 1, None, None, None, False, None)
     for ended in jobs[:2]:
         assert await b.claim_and_commit(hints=None) == []  # without an error, too
         await a.ack(ended)
     assert await b.claim_and_commit() == []
     await a.ack(jobs[2])
     assert len(await b.claim_and_commit()) == 1
-    await store.set_limit("k", None, 2, None, None, None, False)
+    await store.set_limit("k", None, 2, None, None, None, False, None)
     assert len(await a.claim_and_commit()) == 1
-    await store.set_limit("k", None, None, None, None, None, True)
+    await store.set_limit("k", None, None, None, None, None, True, None)
     assert len(await a.claim_and_commit()) == 1
 
 
@@ -375,10 +375,10 @@ async def test_a_change_between_the_look_and_the_locks_is_obeyed(
     key = "7" if of_key else None
     await limits.enqueue(used, count=9)
     async with b.stopped_after_its_look() as late:
-        await a.bench.store.set_limit("k", key, 2, None, None, None, False)
+        await a.bench.store.set_limit("k", key, 2, None, None, None, False, None)
     assert len(await late) == 2
     async with b.stopped_after_its_look(hints=None) as late:
-        await a.bench.store.set_limit("k", key, 4, None, None, True, False)
+        await a.bench.store.set_limit("k", key, 4, None, None, True, False, None)
     assert await late == []
 
 
@@ -481,7 +481,7 @@ async def test_a_clock_that_was_set_back_fills_nothing_and_empties_nothing(
     assert behind  # from now on it fills by the new clock
     await sql(BUCKET, {"tokens": 0, "seconds": 3600})
     assert await b.claim_and_commit() == []
-    await a.bench.store.sync_limits("fire", [], [], True)  # each worker does this once a minute
+    await a.bench.store.sync_limits("fire", [], [], True, None)  # each worker does this once a minute
     await until_async(b.claim_and_commit, what="a job after the bucket's time was put right")
 
 
@@ -492,14 +492,14 @@ async def test_overrides_in_the_middle_of_a_bucket(two: Two, limits: Limits, sql
     await limits.enqueue("k", count=30)
     assert len(await a.claim_and_commit(wanted=1)) == 1
     async with b.stopped_after_its_look(wanted=30) as late:
-        await store.set_limit("k", None, None, None, 2.0, None, False)
+        await store.set_limit("k", None, None, None, 2.0, None, False, None)
     assert len(await late) == 2  # nine are in the bucket
     await sql(BUCKET, {"tokens": 0, "seconds": -100})
     assert len(await a.claim_and_commit()) == 1  # 100 s at the rate of the code
     await sql(BUCKET, {"tokens": 0, "seconds": -100})
     async with b.stopped_after_its_look() as late:
-        await store.set_limit("k", None, None, 0.001, None, None, False)
+        await store.set_limit("k", None, None, 0.001, None, None, False, None)
     assert await late == []
-    await store.set_limit("k", None, None, None, None, None, True)
+    await store.set_limit("k", None, None, None, None, None, True, None)
     await sql(BUCKET, {"tokens": 0, "seconds": -5000})
     assert len(await b.claim_and_commit(wanted=30)) == 10
