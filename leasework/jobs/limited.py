@@ -100,6 +100,8 @@ class LimitedClaimer(Service):
         if began >= self._sync_at:
             await self._sync()
             self._sync_at = began + SYNC_SECONDS
+        if self._claimer.in_doubt:  # the producer may sleep
+            await self._claimer.settle()
         if self._executor.exclusive or self._claimer.halted or self._claimer.in_doubt:
             return POLL_SECONDS
         pauses = [await self._claim(of) for of in list(self._queues.values())]

@@ -18,6 +18,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from leasework import App
+from leasework.config import Polling
 from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.pg.sql import statement
@@ -503,3 +504,34 @@ async def test_overrides_in_the_middle_of_a_bucket(two: Two, limits: Limits, sql
     await store.set_limit("k", None, None, None, None, None, True, None)
     await sql(BUCKET, {"tokens": 0, "seconds": -5000})
     assert len(await b.claim_and_commit(wanted=30)) == 10
+
+
+# -- a worker alone --------------------------------------------------------------------------------
+CLAIMS = """
+select pid from pg_stat_activity
+where wait_event_type = 'Lock' and query like '%claim_limited%' and pid <> pg_backend_pid()
+"""
+
+
+async def test_a_worker_settles_a_lost_claim_of_limited_jobs_though_nothing_else_wakes_it(
+    dsn: str, migrated: str, sql: Sql
+) -> None:
+    """The jobs of the lost claim would keep the room of their keys until the producer's poll."""
+    app = App(dsn, polling=Polling(listening=600.0))
+    ran: list[int] = []
+    one = app.limit("one", concurrency=1)
+
+    @app.task(limits=[one])
+    async def count(number: int) -> None:
+        ran.append(number)
+
+    async with app.node():
+        await count.enqueue(1)
+        await until_async(lambda: ran == [1], what="the first job")
+        async with await psycopg.AsyncConnection.connect(migrated) as holder:
+            await holder.execute("select 1 from leasework.limit_key for update")
+            await count.enqueue(2)
+            [[pid]] = await until_async(lambda: sql(CLAIMS), what="a claim")
+            await sql("select pg_terminate_backend(%s)", [pid])
+        await until_async(lambda: ran == [1, 2], what="the second job")
+    await app.close()
