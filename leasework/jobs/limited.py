@@ -116,7 +116,7 @@ class LimitedClaimer(Service):
             # leave the next slots to limited jobs: half of them, or one to find out if any wait
             of.local.reserved = max(1, of.local.slots // 2) if of.plenty else 1
             return POLL_SECONDS  # woken when a slot is free
-        visited, opens_in = 0, None
+        passed, opens_in = 0, None
         while True:
             hints = None if of.plenty else list(dict.fromkeys(of.local.ended_lanes))
             of.local.ended_lanes.clear()
@@ -128,10 +128,11 @@ class LimitedClaimer(Service):
                 return POLL_SECONDS
             of.after, of.phase = found.after, (of.phase + _GOLDEN) % 1.0
             of.plenty = len(found.jobs) == wanted
-            visited += found.visited
+            passed += found.passed
             opens_in = min(filter(None, (opens_in, found.opens_in)), default=None)
             idle = of.idle()
-            if found.jobs or found.around or idle <= 0:
+            # few slots choose few lanes, of which none may give a job: paused tasks, locked rows
+            if found.jobs or idle <= 0 or (found.around and passed >= found.seen):
                 break
         if not of.plenty:
             of.local.reserved = 0

@@ -19,10 +19,12 @@ class Walk(NamedTuple):
     jobs: list[ClaimedJob]
     after: str = ""
     """The lane after which the next claim begins."""
-    visited: int = 0
-    """How many lanes it saw."""
+    passed: int = 0
+    """How many lanes are behind it: it claimed what it could of them."""
+    seen: int = 0
+    """How many lanes it looked at."""
     around: bool = True
-    """It came to the end of the queue's lanes."""
+    """It saw the end of the queue's lanes."""
     opens_in: float | None = None
     """Seconds until the first key opens that has only no tokens now."""
 
@@ -108,7 +110,7 @@ def _walk(rows: list[Row]) -> Walk:
     if not rows or rows[-1][0] is not None:
         return Walk(jobs)
     end = dict(zip(ClaimedJob._fields, rows[-1], strict=True))
-    return Walk(jobs, end["lane"], end["attempt"], end["history"], end["start_in"])
+    return Walk(jobs, end["lane"], end["attempt"], end["crashes"], end["history"], end["start_in"])
 
 
 class LimitStore(Operations):

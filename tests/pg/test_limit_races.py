@@ -482,7 +482,9 @@ async def test_a_clock_that_was_set_back_fills_nothing_and_empties_nothing(
     assert behind  # from now on it fills by the new clock
     await sql(BUCKET, {"tokens": 0, "seconds": 3600})
     assert await b.claim_and_commit() == []
-    await a.bench.store.sync_limits("fire", [], [], True, None)  # each worker does this once a minute
+    await a.bench.store.sync_limits(
+        "fire", [], [], True, None
+    )  # each worker does this once a minute
     await until_async(b.claim_and_commit, what="a job after the bucket's time was put right")
 
 
@@ -535,3 +537,30 @@ async def test_a_worker_settles_a_lost_claim_of_limited_jobs_though_nothing_else
             await sql("select pg_terminate_backend(%s)", [pid])
         await until_async(lambda: ran == [1, 2], what="the second job")
     await app.close()
+
+
+@pytest.mark.parametrize("how", ["paused", "locked"])
+async def test_lanes_of_which_nothing_can_start_do_not_hold_up_a_worker_with_one_slot(
+    app: App, migrated: str, sql: Sql, how: str
+) -> None:
+    """It tries all lanes that seem to have room before it rests."""
+    ran: list[str] = []
+    by_key = app.limit("by_key", concurrency=1, key="key")
+
+    @app.task(limits=[by_key])
+    async def stuck(key: str) -> None:
+        ran.append(key)
+
+    @app.task(limits=[by_key])
+    async def free(key: str) -> None:
+        ran.append(key)
+
+    await app.enqueue_many([stuck.job(f"a{number}") for number in range(150)])
+    async with await psycopg.AsyncConnection.connect(migrated) as user:
+        if how == "paused":
+            await (await app.store()).pause("task", stuck.name, True, None)
+        else:
+            await user.execute("select 1 from leasework.job for update")
+        async with app.node(queues={"default": 1}):
+            await free.enqueue("z")
+            await until_async(lambda: ran == ["z"], what="the job of the last lane")

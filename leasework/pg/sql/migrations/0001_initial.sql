@@ -1224,8 +1224,9 @@ language sql stable as $$
 -- 3. It counts again in a later statement, whose snapshot sees every committed claim of these keys. A job fits if its
 --    keys are all locked here and have room for it and all jobs before it.
 --
--- A row without id says where the walk ended (lane), how many lanes it saw (attempt), whether it came to the end
--- (history), and in how many seconds the first key opens that has only no tokens (start_in).
+-- A row without id says where the walk ended (lane), how many lanes it passed until there (attempt) of those that it saw
+-- (crashes), whether it saw the end of the queue (history), and in how many seconds the first key opens that has only no
+-- tokens (start_in).
 create function leasework.claim_limited(claimant uuid, its_epoch integer, of_queue text, wanted integer,
     not_tasks text[], hints text[], after text, visits integer, phase float8, ahead float8)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
@@ -1366,7 +1367,8 @@ begin
         end if;
     end if;
     id := null; task_name := null; queue := of_queue;
-    lane := ends; attempt := least(cardinality(seen), 32767); history := wrapped; start_in := greatest(opens, 0);
+    lane := ends; history := wrapped; start_in := greatest(opens, 0);
+    attempt := least(array_position(seen, ends), 32767); crashes := least(cardinality(seen), 32767);
     return next;
 end $$;
 
