@@ -1296,12 +1296,6 @@ begin
         keys := array(select distinct k from unnest(lanes) l, unnest(leasework.lane_keys(l)) k);
         if cardinality(keys) > 0 then
             locked := array(select k.key from leasework.limit_key k where k.key = any (keys) for no key update skip locked);
-            if cardinality(locked) = 0 then
-                lanes := lanes[1:1];
-                keys := array(select k from unnest(leasework.lane_keys(lanes[1])) k order by k);
-                locked := array(select k.key from leasework.limit_key k where k.key = any (keys)
-                                order by k.key for no key update);
-            end if;
             if cardinality(locked) < cardinality(keys) then
                 insert into leasework.limit_key as n (key, name) select k, split_part(k, ':', 1) from unnest(keys) k
                 where not exists (select 1 from leasework.limit_key x where x.key = k) order by 1 on conflict do nothing;
@@ -1309,6 +1303,12 @@ begin
                     locked := array(select k.key from leasework.limit_key k where k.key = any (keys)
                                     for no key update skip locked);
                 end if;
+            end if;
+            if cardinality(locked) = 0 then
+                lanes := lanes[1:1];
+                keys := array(select k from unnest(leasework.lane_keys(lanes[1])) k order by k);
+                locked := array(select k.key from leasework.limit_key k where k.key = any (keys)
+                                order by k.key for no key update);
             end if;
         end if;
         clk := clock_timestamp();
