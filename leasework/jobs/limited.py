@@ -6,7 +6,7 @@ other jobs are claimed by the producer, with other statements.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -17,19 +17,68 @@ from leasework.jobs.producer import Claimer
 from leasework.jobs.running import Claim
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import Service, ServiceContext
+from leasework.ports import Walk
 
 POLL_SECONDS = 0.4
-"""How often it looks, if nothing wakes it: a job whose limits have room starts within a second."""
+"""How often it walks over the lanes, if nothing wakes it: a job whose limits have room starts
+within a second."""
 SYNC_SECONDS = 60.0
 """How often it restores definitions that somebody deleted."""
 VISITS = 200
 """Lanes that one statement looks at."""
-WALK_SHARE = 5
-"""It rests this many times as long as a walk that found nothing took, at most a second."""
+WALK_SHARE = 10
+"""It rests this many times as long as a walk took, at most a second: full lanes cost time."""
 AHEAD_SECONDS = 0.05
 """How long before its start a job with a rate is claimed. The claim's own time would otherwise be
 lost to the rate."""
 _GOLDEN = 0.6180339887498949
+
+
+class LaneWalk:
+    """Which lanes of a queue the next claim tries: where jobs have just ended, and the next ones of
+    a walk over all lanes. A walk that is over begins again after a rest."""
+
+    def __init__(self) -> None:
+        self.after = ""
+        self.phase = 0.0
+        self.plenty = False
+        """The last claim found as many jobs as it asked for."""
+        self.look_at = 0.0
+        """When the walk goes on, or the next one begins."""
+        self._began: float | None = None
+        self._rested_at = 0.0
+        """When it may begin at the earliest."""
+
+    def look(self, now: float) -> None:
+        """Begin to walk as soon as it has rested."""
+        self.look_at = min(self.look_at, max(now, self._rested_at))
+
+    def asks(
+        self, wanted: int, ended: Iterable[str], now: float
+    ) -> tuple[list[str] | None, str, int, float] | None:
+        """The hints, cursor, number of visits and phase of the next claim. None: none is worth it.
+        ``ended``: the lanes in which jobs have ended."""
+        hints, walks = list(dict.fromkeys(ended)), now >= self.look_at
+        if not (walks or self.plenty or hints):
+            return None
+        if walks and self._began is None:
+            self._began = now
+        if self.plenty:  # most lanes have room
+            return None, self.after, min(wanted, VISITS), self.phase
+        return hints, self.after, VISITS if walks else 0, self.phase
+
+    def answered(self, found: Walk, wanted: int, visits: int, now: float) -> None:
+        """Note what a claim found."""
+        self.plenty = len(found.jobs) == wanted and visits > 0
+        if visits:
+            self.after, self.phase = found.after, (self.phase + _GOLDEN) % 1.0
+        # few slots choose few lanes, of which none may give a job: paused tasks, locked rows
+        if visits and found.around and (found.jobs or found.passed >= found.seen):
+            took = 0.0 if self._began is None else now - self._began
+            self._began, self._rested_at = None, now + min(WALK_SHARE * took, 1.0)
+            self.look_at = max(now + POLL_SECONDS, self._rested_at)
+        if found.opens_in is not None:
+            self.look_at = min(self.look_at, now + max(0.002, found.opens_in))
 
 
 class _Queue:
@@ -37,11 +86,7 @@ class _Queue:
 
     def __init__(self, local: LocalQueue) -> None:
         self.local = local
-        self.after = ""
-        self.phase = 0.0
-        self.plenty = False
-        """The last claim found as many jobs as it asked for."""
-        self.look_at = 0.0
+        self.walk = LaneWalk()
 
     def idle(self) -> int:
         """How many jobs more could start at once."""
@@ -80,13 +125,13 @@ class LimitedClaimer(Service):
     def look(self, queue: str) -> None:
         """Check this queue now. Notifications call it."""
         if queue in self._queues:
-            self._queues[queue].look_at = 0.0
+            self._queues[queue].walk.look(self._env.boot_now())
             self.wake()
 
     def _on_room(self, queue: _Queue, others: Callable[[], None]) -> None:
         """A slot is free."""
         others()
-        if queue.plenty or queue.local.reserved:
+        if queue.walk.plenty or queue.local.reserved:
             self.wake()
 
     def _on_written(self, others: Callable[[], None]) -> None:
@@ -109,41 +154,24 @@ class LimitedClaimer(Service):
 
     async def _claim(self, of: _Queue) -> float:
         """Claim for one queue. Return the seconds until it should look again."""
-        now = self._env.boot_now()
-        if now < of.look_at and not of.plenty and not of.local.ended_lanes:
-            return of.look_at - now
-        if (idle := of.idle()) <= 0:
-            # leave the next slots to limited jobs: half of them, or one to find out if any wait
-            of.local.reserved = max(1, of.local.slots // 2) if of.plenty else 1
-            return POLL_SECONDS  # woken when a slot is free
-        passed, opens_in = 0, None
+        walk, local = of.walk, of.local
         while True:
-            hints = None if of.plenty else list(dict.fromkeys(of.local.ended_lanes))
-            of.local.ended_lanes.clear()
+            idle, now = of.idle(), self._env.boot_now()
             wanted = min(idle, self._limits.batch_rows)
-            found = await self._claimer.claim_limited(
-                of.local, wanted, hints, of.after, VISITS, of.phase, AHEAD_SECONDS
-            )
+            asked = walk.asks(wanted, local.ended_lanes, now)
+            if asked is None:
+                return max(0.0, walk.look_at - now)
+            if idle <= 0:
+                # leave the next slots to limited jobs: half, or one to find out if any wait
+                local.reserved = max(1, local.slots // 2) if walk.plenty else 1
+                return POLL_SECONDS  # woken when a slot is free
+            local.ended_lanes.clear()
+            found = await self._claimer.claim_limited(local, wanted, *asked, AHEAD_SECONDS)
             if found is None:
                 return POLL_SECONDS
-            of.after, of.phase = found.after, (of.phase + _GOLDEN) % 1.0
-            of.plenty = len(found.jobs) == wanted
-            passed += found.passed
-            opens_in = min(filter(None, (opens_in, found.opens_in)), default=None)
-            idle = of.idle()
-            # few slots choose few lanes, of which none may give a job: paused tasks, locked rows
-            if found.jobs or idle <= 0 or (found.around and passed >= found.seen):
-                break
-        if not of.plenty:
-            of.local.reserved = 0
-        if found.jobs:
-            return 0.0 if idle > 0 else POLL_SECONDS
-        took = self._env.boot_now() - now
-        pause = min(max(POLL_SECONDS, WALK_SHARE * took), 1.0)
-        of.look_at = self._env.boot_now() + pause
-        if opens_in is not None and opens_in < pause:
-            of.look_at = self._env.boot_now() + max(0.002, opens_in)
-        return of.look_at - self._env.boot_now()
+            walk.answered(found, wanted, asked[2], self._env.boot_now())
+            if not walk.plenty:
+                local.reserved = 0
 
     async def _sync(self) -> None:
         """Write the definitions of the code. A process that starts later wins."""

@@ -1213,7 +1213,7 @@ language sql stable as $$
     select lane, place from walk $$;
 
 -- Claim jobs that wait in the lanes of a queue, at most `wanted`. It visits at most `visits` lanes, in turns, from the
--- one after `after`. hints: lanes to try first, in which a job has just ended. Null while claims find plenty: then
+-- one after `after`; 0: only those of hints, lanes to try first, in which a job has just ended. Null while claims find plenty: then
 -- nothing is counted before it is locked, because most lanes have room. A claim takes jobs whose tokens arrive within
 -- `ahead` seconds, and says in start_in when each may start: a bucket of one would lose what a late claim misses.
 --
@@ -1253,7 +1253,7 @@ begin
     if exists (select 1 from leasework.pause p where p.kind = 'queue' and p.name = of_queue) then
         return;
     end if;
-    seen := array(select w.lane from leasework.lanes_after(of_queue, after, visits) w order by w.place);
+    seen := array(select w.lane from leasework.lanes_after(of_queue, after, visits) w where visits > 0 order by w.place);
     wrapped := cardinality(seen) < visits;
     if wrapped and after > '' then
         seen := seen || array(select w.lane from leasework.lanes_after(of_queue, '', visits - cardinality(seen)) w
