@@ -86,6 +86,10 @@ select leasework.new_id(), 'default', 't', '{{"n": 1}}', lane, lane is null,
        case when lane is not null then 'limit' end
 from (select {lane} as lane from generate_series(1, {count}) n) l
 """
+KEYS = """
+insert into leasework.limit_key (key, name)
+select distinct k, split_part(k, ':', 1) from leasework.job j, unnest(leasework.lane_keys(j.lane)) k
+"""
 
 
 async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, float]:
@@ -105,7 +109,8 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
         for lane, count in ((case.lane, jobs), (case.beside, case.blocked)):
             if count:
                 user.execute(FILL.format(lane=lane, count=count).encode())
-        user.execute("vacuum analyze leasework.job")
+        user.execute(KEYS)  # as they are after the first job of each
+        user.execute("vacuum analyze leasework.job, leasework.limit_key")
     await asyncio.sleep(0.2)  # the other session ends
     [backend] = server.backends(dbname)
     clock = asyncio.get_running_loop().time

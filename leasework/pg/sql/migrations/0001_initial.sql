@@ -1262,20 +1262,24 @@ begin
     if hints is not null then
         seen := array(select l from unnest(hints) l where l <> all (seen)) || seen;
         keys := array(select distinct k from unnest(seen) l, unnest(leasework.lane_keys(l)) k);
-        select array_agg(r.key), array_agg(r.room), min(r.opens) filter (where r.slots >= 1 and r.room < 1)
+        with room as materialized ( -- so that each key is counted once
+            select r.key, case when r.opens > 0 then 0 else r.slots end as slots, r.tokens + r.rate * ahead as tokens,
+                   greatest(r.opens, (1 - r.tokens) / nullif(r.rate, 0) - ahead) as opens, r.slots >= 1 as has_slot
+            from leasework.rooms(keys, clk) r
+        )
+        select array_agg(r.key), array_agg(least(r.slots, floor(r.tokens))),
+               min(r.opens) filter (where r.has_slot and least(r.slots, floor(r.tokens)) < 1)
         into full_names, full_rooms, opens
-        from (select r.key, r.slots, case when r.opens > 0 then 0 else least(r.slots, floor(r.tokens + r.rate * ahead)) end as room,
-                     greatest(r.opens, (1 - r.tokens) / nullif(r.rate, 0) - ahead) as opens
-              from leasework.rooms(keys, clk) r) r
-        where r.room < wanted;
+        from room r where least(r.slots, floor(r.tokens)) < wanted;
     end if;
     if cardinality(seen) = 0 then return; end if;
     with lane as (
-        select l.lane, l.place, coalesce(w.set_weight, w.weight, 1) as weight, coalesce((
-            select min(r.room) from unnest(leasework.lane_keys(l.lane)) k
-            join unnest(full_names, full_rooms) r (key, room) on r.key = k), wanted) as room
+        select l.lane, l.place, coalesce(min(w.set_weight), min(w.weight), 1) as weight, coalesce(min(r.room), wanted) as room
         from unnest(seen) with ordinality l (lane, place)
+        left join lateral unnest(leasework.lane_keys(l.lane)) k on full_names is not null
+        left join unnest(full_names, full_rooms) r (key, room) on r.key = k
         left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(l.lane, '|', 1)
+        group by 1, 2
     ), summed as (
         select l.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from lane l
         where room >= 1 and weight > 0
@@ -2189,7 +2193,7 @@ alter function leasework.claim(uuid, integer, text[], integer[], text[], bigint,
     integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
     set plan_cache_mode = force_generic_plan;
 alter function leasework.claim_limited(uuid, integer, text, integer, text[], text[], text, integer, float8, float8)
-    set enable_seqscan = off set enable_bitmapscan = off set jit = off;
+    set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan;
 revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasework.partitions(timestamptz, integer, integer) from public;
 -- otherwise a trigger on a temporary table could enqueue any job
