@@ -134,6 +134,8 @@ def refused_clearly(error: psycopg.Error) -> None:
         assert any(
             w in text for w in ("json", "Unicode", "stack depth", "numeric", "out of range")
         ), text
+    elif error.sqlstate == "22008":
+        assert text.startswith("date/time field value out of range: "), text
     else:
         assert OURS.match(text), (error.sqlstate, text)
 
@@ -203,10 +205,10 @@ ONE_BAD = [
     ('{"task":"t","run_at":"now"}', "run_at must be a time with a time zone"),
     ('{"task":"t","run_at":"294277-01-01T00:00:00Z"}', "run_at must be a time with a time zone"),
     ('{"task":"t","id":"' + "-" * 36 + '"}', "id must be a UUID"),
-    ('{"task":"t","%s":1}' % ("k" * 100_000), "unknown option kkk"),
+    ('{"task":"t","%s":1}' % ("k" * 100_000), "kkk"),
     ('{"task":"t","payload":[1]}', "payload must be an object"),
     ('{"task":["t"]}', "task must be text"),
-    ('[{"task":"t"},{"task":"t","prio":1}]', "unknown option prio"),
+    ('[{"task":"t"},{"task":"t","prio":1}]', "prio is not known"),
     ('[[{"task":"t"}]]', "each job must be an object, got array"),
 ]
 

@@ -576,32 +576,65 @@ create table leasework.ledger_begin (
 -- write names the state before. "waiting": the start of its interval (the first start of its job) is not known yet.
 -- Lock order: jobs, then unique keys, then deadlines.
 
+-- What is wrong with one option of a job, or of a callback's job; null: nothing.
+create function leasework.option_wrong(opt text, val jsonb) returns text
+language plpgsql stable as $$
+declare
+    kind  text := coalesce(jsonb_typeof(val), 'null');
+    given text := val #>> '{}';
+    low   numeric := case when opt = 'priority' then -32768 when opt in ('run_in', 'payload_limit') then 0
+                          when opt in ('max_attempts', 'requeue_after', 'version') then 1 else 0.001 end;
+    high  numeric := case when opt in ('priority', 'max_attempts', 'version') then 32767
+                          when opt = 'payload_limit' then 1073741823
+                          when opt in ('run_in', 'unique_for') then 3162240000 else 604800 end;
+    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit', 'version');
+begin
+    return case
+        when opt in ('task', 'queue', 'unique', 'trace') then
+            case when kind <> 'string' or length(given) not between 1 and 200
+                 then 'must be text of 1 to 200 characters' end
+        when whole or opt in ('timeout', 'requeue_after', 'run_in', 'unique_for') then
+            -- a whole number has no fraction: 5.0 could not be read as an integer later
+            case when kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$')
+                 then format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high) end
+        when opt in ('run_at', 'at') then
+            -- refuse 'tomorrow', and times that depend on the session's time zone
+            case when kind <> 'string' or length(given) > 50
+                      or given !~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? ?(z|[+-][0-9]{2}(:?[0-9]{2}){0,2})$'
+                      or given::timestamptz not between '0002-01-01' and '9998-12-31'
+                 then 'must be a time with a time zone, like 2030-01-31T12:00:00Z' end
+        when opt = 'payload' then case when kind <> 'object' then 'must be an object' end
+        when opt = 'id' then
+            case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
+        when opt = 'tenant' then case when kind <> 'string' then 'must be text' end
+        when opt in ('history', 'retried') then case when kind <> 'boolean' then 'must be true or false' end
+        when opt = 'on_conflict' then
+            case when given not in ('return', 'raise', 'replace') then 'must be return, raise or replace' end
+        when opt = 'tags' then
+            case when kind <> 'array' or (
+                select count(*) > 10 or count(*) > count(distinct e)
+                       or bool_or(jsonb_typeof(e) <> 'string' or length(e #>> '{}') not between 1 and 50)
+                from jsonb_array_elements(val) e)
+                 then 'must be an array of at most 10 different texts of 1 to 50 characters' end
+        when opt = 'deadline' then leasework.deadline_wrong(val)
+        when opt = 'on_failure' then leasework.callback_wrong(leasework.callback_of(val), opt)
+        when opt = 'limits' then leasework.limits_wrong(val)
+        else 'is not known' end;
+end $$;
+
 -- What is wrong with the job that a breach or a failure would enqueue.
 create function leasework.callback_wrong(callback jsonb, label text default 'on_breach') returns text
-language plpgsql immutable as $$
-declare
-    opt   text;
-    val   jsonb;
-    wrong text;
+language plpgsql stable as $$
 begin
-    if jsonb_typeof(callback) is distinct from 'object' or jsonb_typeof(callback -> 'task') is distinct from 'string' then
+    if jsonb_typeof(callback -> 'task') is distinct from 'string' then
         return format('needs %s, the name of a task', label);
     end if;
-    for opt, val in select * from jsonb_each(callback) loop
-        continue when jsonb_typeof(val) = 'null';
-        wrong := case
-            when opt in ('task', 'queue') then
-                case when jsonb_typeof(val) <> 'string' or length(val #>> '{}') not between 1 and 200
-                     then 'must be text of 1 to 200 characters' end
-            when opt in ('priority', 'max_attempts', 'timeout', 'requeue_after', 'version') then
-                leasework.enqueue_number(opt, jsonb_typeof(val), val #>> '{}')
-            when opt = 'tags' then leasework.tags_wrong(val)
-            else 'is not known' end;
-        if wrong is not null then
-            return format('has an %s whose %s %s', label, left(opt, 100), wrong);
-        end if;
-    end loop;
-    return null;
+    return (select format('has an %s whose %s %s', label, left(w.opt, 100), w.wrong)
+            from (select key as opt, case when key in ('task', 'queue', 'priority', 'max_attempts', 'timeout',
+                                                       'requeue_after', 'tags', 'version')
+                                          then leasework.option_wrong(key, value) else 'is not known' end as wrong
+                  from jsonb_each(callback) where value <> 'null') w
+            where w.wrong is not null limit 1);
 end $$;
 
 -- Refuse a callback that cannot become a job, however it is written: a sweep that met it would fail, with every other
@@ -660,30 +693,24 @@ return case when jsonb_typeof(given) = 'object' then given
 create function leasework.deadline_wrong(item jsonb) returns text
 language plpgsql stable as $$
 declare
-    since text;
-    secs  text;
-    wrong text;
+    since text := coalesce(item ->> 'since', 'scheduled');
+    secs  numeric := case jsonb_typeof(item -> 'seconds') when 'number' then (item ->> 'seconds')::numeric end;
 begin
-    if jsonb_typeof(item) <> 'object' then
-        return 'must be an object';
-    end if;
-    since := coalesce(item ->> 'since', 'scheduled');
-    secs := case when coalesce(jsonb_typeof(item -> 'seconds'), 'number') = 'number'
-                 then coalesce(item ->> 'seconds', '0') end;
-    wrong := leasework.callback_wrong(leasework.callback_of(item -> 'on_breach'));
     return case
+        when jsonb_typeof(item) <> 'object' then 'must be an object'
         when item - '{on_breach,seconds,since,at,until,name}'::text[] <> '{}' then 'has options that are not known'
-        when wrong is not null then wrong
         when since not in ('scheduled', 'enqueued', 'started', 'tick', 'fixed') then
             'must count since scheduled, enqueued, started, tick or fixed'
         when coalesce(item ->> 'until', 'success') not in ('success', 'finished') then
             'must hold until success or finished'
-        when secs is null or secs::numeric not between 0 and 3162240000 then 'must have seconds from 0 to 100 years'
-        when since <> 'fixed' and secs::numeric <= 0 then 'must have seconds above 0'
+        when item ? 'seconds' and coalesce(secs not between 0 and 3162240000, true) then
+            'must have seconds from 0 to 100 years'
+        when since <> 'fixed' and coalesce(secs, 0) <= 0 then 'must have seconds above 0'
         when (since = 'fixed' or item ->> 'at' is not null)
-             and leasework.enqueue_moment(jsonb_typeof(item -> 'at'), item ->> 'at') is not null then
+             and leasework.option_wrong('at', item -> 'at') is not null then
             'needs at, a time with a time zone, when it is fixed'
-        when length(item ->> 'name') not between 1 and 200 then 'must have a name of 1 to 200 characters' end;
+        when length(item ->> 'name') not between 1 and 200 then 'must have a name of 1 to 200 characters'
+        else leasework.callback_wrong(leasework.callback_of(item -> 'on_breach')) end;
 end $$;
 
 -- Insert a job's deadline. If it exists, it stays as it is.
@@ -1387,69 +1414,12 @@ end $$;
 --   limits: at most two; the name of a limit, or an object {limit, key, cost 1}; tenant: of a fair queue
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 
--- What is wrong with one option; null: nothing.
-create function leasework.enqueue_number(opt text, kind text, given text) returns text
-language plpgsql immutable as $$
-declare
-    low   numeric := case opt when 'priority' then -32768 when 'max_attempts' then 1 when 'requeue_after' then 1
-                              when 'version' then 1
-                              when 'run_in' then 0 when 'payload_limit' then 0 else 0.001 end;
-    high  numeric := case opt when 'priority' then 32767 when 'max_attempts' then 32767 when 'version' then 32767
-                              when 'payload_limit' then 1073741823 when 'run_in' then 3162240000
-                              when 'unique_for' then 3162240000 else 604800 end;
-    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit', 'version');
-begin
-    -- a whole number has no fraction: 5.0 could not be read as an integer later
-    if kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$') then
-        return format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high);
-    end if;
-    return null;
-end $$;
-
 -- The name of a unique key. A colon in the task's name is escaped, so that two tasks never share a key: "a:b" with "c",
 -- and "a" with "b:c".
 create function leasework.key_of(task text, label text) returns text
 language sql immutable
 -- chr(92) is a backslash; a literal one depends on standard_conforming_strings
 return replace(replace(task, chr(92), chr(92) || chr(92)), ':', chr(92) || ':') || ':' || label;
-
--- What is wrong with tags; null: nothing.
-create function leasework.tags_wrong(wanted jsonb) returns text
-language plpgsql immutable as $$
-begin
-    if jsonb_typeof(wanted) <> 'array' or (
-        select count(*) > 10 or count(*) > count(distinct e)
-               or bool_or(jsonb_typeof(e) <> 'string' or length(e #>> '{}') not between 1 and 50)
-        from jsonb_array_elements(wanted) e) then
-        return 'must be an array of at most 10 different texts of 1 to 50 characters';
-    end if;
-    return null;
-end $$;
-
-create function leasework.enqueue_moment(kind text, given text) returns text
-language plpgsql stable as $$
-begin
-    -- refuse 'tomorrow', and times that depend on the session's time zone
-    if kind = 'string' and length(given) < 50
-       and given ~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)? ?(z|[+-][0-9]{2}(:?[0-9]{2}){0,2})$'
-       and given::timestamptz between '0002-01-01' and '9998-12-31' then
-        return null;
-    end if;
-    return 'must be a time with a time zone, like 2030-01-31T12:00:00Z';
-exception when data_exception then
-    return 'must be a time with a time zone, like 2030-01-31T12:00:00Z';
-end $$;
-
-create function leasework.enqueue_payload(payload jsonb, kind text, most text) returns text
-language plpgsql immutable as $$
-declare
-    size integer := octet_length(payload::text);
-    -- an invalid limit is refused elsewhere
-    top  bigint := case when most ~ '^[0-9]{1,10}$' then most::bigint else 1048576 end;
-begin
-    return case when kind <> 'object' then 'must be an object'
-                when size > top then format('of %s bytes is over the limit of %s', size, top) end;
-end $$;
 
 -- UUIDv7, as the client makes them: ids grow with time, so that index inserts stay close together.
 create function leasework.new_id() returns uuid
@@ -1467,79 +1437,31 @@ language plpgsql stable as $$
 declare
     opt   text;
     val   jsonb;
-    kind  text;
-    given text;
     wrong text;
 begin
     if jsonb_typeof(job) is distinct from 'object' then
         raise exception 'leasework.enqueue: each job must be an object, got %', coalesce(jsonb_typeof(job), 'null')
             using errcode = '22023';
     end if;
-    if coalesce(jsonb_typeof(job -> 'task'), 'null') <> 'string' then
-        raise exception 'leasework.enqueue: task must be text of 1 to 200 characters, got %', left(job::text, 100)
-            using errcode = '22023';
-    end if;
-    -- most jobs have only these options, all valid: checked in one expression
-    if job - '{id,task,payload,queue,priority,max_attempts,payload_limit,tags}'::text[] = '{}'
-       and length(job ->> 'task') between 1 and 200
-       and jsonb_typeof(job -> 'payload') = 'object'
-       and to_jsonb(octet_length((job -> 'payload')::text)) <= coalesce(job -> 'payload_limit', '1048576')
-       and coalesce(jsonb_typeof(job -> 'queue') = 'string' and length(job ->> 'queue') between 1 and 200, true)
-       and coalesce((job -> 'priority')::text, '0') ~ '^-?[0-9]{1,4}$'
-       and coalesce((job -> 'max_attempts')::text, '5') ~ '^[1-9][0-9]{0,3}$'
-       and coalesce(job ->> 'id' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$', true)
-       and coalesce(jsonb_typeof(job -> 'payload_limit'), 'number') = 'number'
-       and (job -> 'tags' is null or leasework.tags_wrong(job -> 'tags') is null) then
-        return;
-    end if;
-    for opt, val in select * from jsonb_each(job) loop
-        kind := jsonb_typeof(val);
-        continue when kind = 'null' and opt <> 'payload';
-        given := val #>> '{}';
-        wrong := case
-            when opt in ('task', 'queue', 'unique') then
-                case when kind <> 'string' or length(given) not between 1 and 200
-                     then 'must be text of 1 to 200 characters' end
-            when opt = 'payload' then leasework.enqueue_payload(val, kind, job ->> 'payload_limit')
-            when opt in ('priority', 'max_attempts', 'timeout', 'run_in', 'requeue_after', 'unique_for',
-                         'payload_limit', 'version') then
-                leasework.enqueue_number(opt, kind, given)
-            when opt = 'run_at' then leasework.enqueue_moment(kind, given)
-            when opt = 'on_conflict' then
-                case when given not in ('return', 'raise', 'replace')
-                     then 'must be return, raise or replace' end
-            when opt in ('history', 'retried') then
-                case when kind <> 'boolean' then 'must be true or false' end
-            when opt = 'deadline' then leasework.deadline_wrong(val)
-            when opt = 'tags' then leasework.tags_wrong(val)
-            when opt = 'on_failure' then leasework.callback_wrong(leasework.callback_of(val), opt)
-            when opt = 'limits' then leasework.limits_wrong(val)
-            when opt = 'tenant' then case when kind <> 'string' then 'must be text' end
-            when opt = 'trace' then
-                case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
-                     then 'must be a traceparent' end
-            when opt = 'id' then
-                case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
-            else 'unknown'
-        end;
-        if wrong = 'unknown' then
-            raise exception 'leasework.enqueue: unknown option %', left(opt, 100) using errcode = '22023',
-                hint = 'Known: id, task, payload, queue, priority, run_at, run_in, max_attempts, timeout, requeue_after, unique, unique_for, on_conflict, history, deadline, tags, version, on_failure, limits, tenant, trace.';
-        elsif wrong is not null then
-            raise exception 'leasework.enqueue: % %, got %', opt, wrong,
-                case when opt = 'payload' then kind else left(val::text, 100) end
-                using errcode = case when wrong ~ 'limit' then '54000' when opt = 'deadline' then 'LH002'
-                                     else '22023' end,
-                hint = case when opt = 'payload'
-                       then 'Name the arguments: {"user_id": 42}; store what is large elsewhere.'
-                       else 'No job of this call was enqueued.' end;
+    for opt, val in select * from jsonb_each('{"task": null}' || job) loop
+        continue when val = 'null' and opt not in ('task', 'payload');
+        wrong := leasework.option_wrong(opt, val);
+        if wrong is not null then
+            raise exception 'leasework.enqueue: % %, got %', left(opt, 100), wrong,
+                case when opt = 'payload' then jsonb_typeof(val) else left(val::text, 100) end
+                using errcode = case when opt = 'deadline' then 'LH002' else '22023' end,
+                      hint = 'No job of this call was enqueued.';
         end if;
     end loop;
-    if job ->> 'run_at' is not null and job ->> 'run_in' is not null then
-        raise exception 'leasework.enqueue: give run_at or run_in, not both' using errcode = '22023';
+    if octet_length((job -> 'payload')::text) > coalesce((job ->> 'payload_limit')::integer, 1048576) then
+        raise exception 'leasework.enqueue: payload of % bytes is over the limit of %',
+            octet_length((job -> 'payload')::text), coalesce(job ->> 'payload_limit', '1048576')
+            using errcode = '54000', hint = 'Store what is large elsewhere.';
     end if;
-    if job ->> 'unique_for' is not null and job ->> 'unique' is null then
-        raise exception 'leasework.enqueue: unique_for needs unique' using errcode = '22023';
+    if (job ->> 'run_at' is not null and job ->> 'run_in' is not null)
+       or (job ->> 'unique_for' is not null and job ->> 'unique' is null) then
+        raise exception 'leasework.enqueue: give run_at or run_in, not both, and unique_for only with unique'
+            using errcode = '22023';
     end if;
 end $$;
 
