@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 NAME = "Straße 서울 🐘"
 TABLES = [
     ["jobs"],
+    ["queues"],
+    ["limits"],
     ["schedules"],
     ["schedules", "ticks"],
     ["leaders"],
