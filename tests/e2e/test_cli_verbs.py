@@ -28,6 +28,7 @@ SHOP = """
 import asyncio
 from leasework import App, Backoff
 app = App(name="shop")
+app.limit("vendor", concurrency=2)
 
 @app.every(seconds=3600, name="hourly")
 @app.every(seconds=1, name="each-second")
@@ -159,6 +160,12 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "jobs stack": [("{running}", WELL)],
     "leaders": [("", WELL), ("--terms", WELL), ("--json", WELL)],
     "lock": [("another -- true", WELL), ("another -- false", 1), ("--fail 'the report' true", 1)],
+    "limits": [("", WELL), ("--json", WELL)],
+    "limits keys": [("vendor", WELL), ("nobody", 1)],
+    "limits pause": [("vendor", WELL)],
+    "limits reset": [("vendor", WELL)],
+    "limits resume": [("vendor --key 7", WELL)],
+    "limits set": [("vendor --concurrency 3", WELL), ("vendor", 1), ("vendor --rate x", 2)],
     "locks": [("", WELL), ("--json", WELL)],
     "metrics": [("", WELL)],
     "metrics dashboard": [("", WELL)],
@@ -168,6 +175,10 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "nodes resume": [("{node}", WELL)],
     "nodes seen": [("", WELL)],
     "nodes stop-claiming": [("{node}", WELL)],
+    "queues": [("", WELL), ("--json", WELL)],
+    "queues pause": [("unwatched --reason maintenance", WELL), ("--task slow", WELL)],
+    "queues resume": [("unwatched", WELL)],
+    "queues weight": [("default gold 3", WELL), ("default gold", WELL)],
     "schedules": [("", WELL), ("--json", WELL)],
     "schedules backfill": [
         ("each-second {start} {end}", WELL),
