@@ -1,0 +1,140 @@
+"""See the package."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from leasework.config import Settings
+from leasework.pg.schema import migrate
+from tests.limits_rates.application import app, space, spend
+from tests.support import postgres
+from tests.support.procs import Process, Processes
+from tests.support.wait import until
+
+MODULE = "tests.limits_rates.application:app"
+WORKERS = 3
+TENANTS = """
+insert into leasework.job (id, queue, task_name, payload, lane, ready, held_because)
+select leasework.new_id(), 'tenants', 'tests.limits_rates.application.serve',
+       jsonb_build_object('tenant', tenant), tenant, false, 'limit'
+from (select 't' || t as tenant from generate_series(%s, %s) t, generate_series(1, %s)) x
+"""
+Line = tuple[float, str]
+
+
+class Bench:
+    """A database, worker processes, and the ledger of their handlers."""
+
+    def __init__(self, dsn: str, folder: Path, procs: Processes) -> None:
+        self.dsn, self.procs, self.ledger = dsn, procs, folder / "ledger"
+        self.ledger.touch()
+
+    def worker(self) -> Process:
+        env = {"LEASEWORK_DSN": self.dsn, "RATES_LEDGER": str(self.ledger)}
+        name = f"worker-{len(self.procs.all)}"
+        return self.procs.start("-m", "leasework", "worker", MODULE, name=name, env=env)
+
+    def lines(self) -> list[Line]:
+        rows = (line.split() for line in self.ledger.read_text().splitlines())
+        return sorted((float(at), what) for at, what in rows)
+
+    def enqueue(self, jobs: list[Any]) -> None:
+        async def work() -> None:
+            app.configure(dsn=self.dsn)
+            await app.enqueue_many(jobs)
+            await app.close()
+
+        asyncio.run(work())
+
+    def burn(self, seconds: float) -> list[Line]:
+        """Run for so many seconds from the first line; kill a worker after a third of that."""
+        workers = [self.worker() for _ in range(WORKERS)]
+        until(self.lines, 60, "a first job")
+        begin, killed = self.lines()[0][0], False
+        while (passed := time.clock_gettime(time.CLOCK_MONOTONIC) - begin) < seconds:
+            if not killed and passed > seconds / 3:
+                workers[0].kill()
+                self.worker()
+                killed = True
+            time.sleep(0.1)
+        return [(at - begin, what) for at, what in self.lines() if at - begin < seconds]
+
+
+def rate(bench: Bench, seconds: float) -> bool:
+    bench.enqueue([space.job() for _ in range(int(seconds * 12))])
+    found = [at for at, _ in bench.burn(seconds)]
+    windows = [sum(at <= other < at + 1.0 for other in found) for at in found]
+    print(f"{len(found)} starts in {seconds:g} s, at most {max(windows)} in any second")
+    return abs(len(found) - seconds * 10) <= seconds / 10 and max(windows) <= 11
+
+
+def cost(bench: Bench, seconds: float) -> bool:
+    rng = random.Random(7)
+    bench.enqueue([spend.job(rng.randint(500, 8000)) for _ in range(int(seconds))])
+    found = [(at, int(what)) for at, what in bench.burn(seconds)]
+    worst = 0.0
+    for first, (begin, _) in enumerate(found):
+        used = 0
+        for at, spent in found[first:]:
+            used += spent
+            worst = max(worst, used - (8000 + 1500 * (at - begin + 0.1)))  # 0.1 s late at the first
+    used = sum(spent for _, spent in found)
+    print(
+        f"{used} of {1500 * seconds:.0f} tokens, {used / 15 / seconds:.1f} %; over by {worst:.0f}"
+    )
+    return worst <= 0 and used >= 0.95 * 1500 * seconds
+
+
+def fair(bench: Bench, seconds: float) -> bool:
+    with psycopg.connect(bench.dsn, autocommit=True) as connection:
+        connection.execute(TENANTS.encode(), (0, 0, 1_000_000))
+        connection.execute(TENANTS.encode(), (1, 9, 1_000))
+        connection.execute("analyze leasework.job")
+    found = [what for _, what in bench.burn(seconds)]
+    weights = {f"t{n}": {1: 2.0, 2: 0.5}.get(n, 1.0) for n in range(10)}
+    worst, looked = 0.0, 0
+    for begin in range(0, len(found) - 2000, 2000):
+        window = Counter(found[begin : begin + 2000])
+        after = Counter(found[begin + 2000 :])
+        if not all(after[tenant] for tenant in weights):
+            break  # one of them has run out of jobs
+        looked += 1
+        whole = sum(weights.values())
+        worst = max(worst, *(abs(window[t] / 2000 / (weights[t] / whole) - 1) for t in weights))
+    print(f"{len(found)} starts, {looked} windows of 2,000; the worst share is {worst:.1%} off")
+    return looked > 0 and worst <= 0.05
+
+
+MEASURES = {"rate": (rate, 60.0), "cost": (cost, 60.0), "fair": (fair, 40.0)}
+
+
+def main() -> int:
+    kept = True
+    for name in sys.argv[1:] or MEASURES:
+        measure, seconds = MEASURES[name]
+        with (
+            tempfile.TemporaryDirectory(prefix="leasework-rates-") as folder,
+            postgres.server(settings={"fsync": "off", "max_connections": "100"}) as server,
+            postgres.database(server.dsn) as dsn,
+            Processes(Path(folder)) as procs,
+        ):
+            asyncio.run(migrate.apply(Settings(dsn=dsn)))
+            held = measure(Bench(dsn, Path(folder), procs), seconds)
+        print(f"{name}: {'held' if held else 'NOT held'}", flush=True)
+        kept = kept and held
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONPATH", os.getcwd())
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""The application that is measured. Each handler writes a line: the time, and what it cost."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from leasework import App, Rate
+
+app = App(name="rates")
+spaced = app.limit("spaced", rate=Rate(10, per=1.0, burst=1))
+tokens = app.limit("tokens", rate=Rate(90_000, per=60, burst=8_000), cost="cost")
+app.queue("tenants", fair="tenant", weight={"t1": 2.0, "t2": 0.5})
+_file = os.open(os.environ.get("RATES_LEDGER", os.devnull), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _note(what: object) -> None:
+    os.write(_file, f"{time.clock_gettime(time.CLOCK_MONOTONIC)} {what}\n".encode())
+
+
+@app.task(limits=[spaced])
+async def space() -> None:
+    _note(1)
+
+
+@app.task(limits=[tokens])
+async def spend(cost: int) -> None:
+    _note(cost)
+
+
+@app.task(queue="tenants")
+async def serve(tenant: str) -> None:
+    _note(tenant)
