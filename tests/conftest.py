@@ -95,6 +95,7 @@ SLOW = (
     "e2e/test_web",
     "hosts",
     "pg/test_pytest_plugin",
+    "limits_fire",
     "sim/test_simulation",
     "spec",
     "unit/test_types",

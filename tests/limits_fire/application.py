@@ -18,7 +18,8 @@ from leasework import App, Backoff, Context, Rate
 from leasework.config import Limits
 from tests.limits_fire.builds import apply_to_statements
 
-SLOTS = {"default": 12, "imports": 6}
+SLOTS = ({"default": 12, "imports": 6}, {"default": 2, "imports": 1})
+"""Of a worker: one of these. With few slots, few lanes are chosen at a time."""
 RECOVER_WITHIN = 9.0
 KEYS = 6
 ODD = "a|b%7C"
@@ -125,18 +126,18 @@ def make_app(dsn: str, ledger: Ledger | None = None) -> App:
     return app
 
 
-def work(dsn: str, ledger: str, broken: str, log: str) -> None:
+def work(dsn: str, ledger: str, broken: str, log: str, slots: dict[str, int]) -> None:
     """Run a worker until SIGTERM. The process's main function."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(out, 1)
     os.dup2(out, 2)
     random.seed()
     apply_to_statements(broken)
-    asyncio.run(_work(make_app(dsn, Ledger(ledger))))
+    asyncio.run(_work(make_app(dsn, Ledger(ledger)), slots))
 
 
-async def _work(app: App) -> None:
+async def _work(app: App, slots: dict[str, int]) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with app.node(queues=SLOTS, hard_exit=True):
+    async with app.node(queues=slots, hard_exit=True):
         await stop.wait()

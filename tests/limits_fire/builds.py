@@ -25,11 +25,12 @@ _LOOKED = """looked := (select jsonb_agg(to_jsonb(r)) from leasework.rooms(keys,
             perform pg_sleep(0.002);
             if cardinality(keys) > 0 then"""
 _FROM_LOOK = """from (
-                select x.* from jsonb_to_recordset(looked) as x (key text, slots float8, tokens float8,
-                    rate float8, burst float8, opens float8) where x.key = any (locked)
+                select x.* from jsonb_to_recordset(looked) as x
+                    (key text, slots float8, tokens float8, rate float8, burst float8, opens float8)
+                where x.key = any (locked)
                 union all
                 select x.* from leasework.rooms(locked, clk) x
-                where not coalesce(looked @> jsonb_build_array(jsonb_build_object('key', x.key)), false)) r
+                where x.key not in (select l ->> 'key' from jsonb_array_elements(looked) l)) r
         ), best"""  # fmt: skip
 _BACK = "set ready = j.lane is null, held_because = case when j.lane is not null then 'limit' end"
 

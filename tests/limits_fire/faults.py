@@ -24,6 +24,7 @@ from leasework.errors import LeaseworkError
 from tests.limits_fire.application import KEYS, KINDS, ODD, SLOTS, Kind, make_app, work
 
 WORKERS = 5
+QUEUES = ["default", "imports"]
 SETTLE_SECONDS = 1.5
 """A worker counts as able to claim this long after it started or went on."""
 
@@ -83,7 +84,9 @@ class Fire:
         self._number += 1
         log = self.folder / f"worker-{self._number}.log"
         process = self._context.Process(
-            target=work, args=(self.dsn, str(self.ledger), self.broken, str(log)), daemon=True
+            target=work,
+            args=(self.dsn, str(self.ledger), self.broken, str(log), self.rng.choice(SLOTS)),
+            daemon=True,
         )
         process.start()
         now = time.time()
@@ -146,7 +149,8 @@ class Fire:
             rows = await connection.execute(
                 "select a.pid, pg_terminate_backend(a.pid) from pg_stat_activity a "
                 "where a.application_name like 'leasework%' and a.pid <> pg_backend_pid() "
-                "order by a.state = 'active' and a.query like '%claim_limited%' desc, random() limit 1"
+                "order by a.state = 'active' and a.query like '%claim_limited%' desc, random() "
+                "limit 1"
             )
             self.tally.did["cut"] += bool(await rows.fetchall())
 
@@ -230,16 +234,19 @@ class Fire:
     async def change(self) -> None:
         """Change a limit, or one of its keys, for a while."""
         store = await self.app.store()
-        what = self.rng.choice(("limit", "key", "rate", "pause limit", "pause key", "pause queue"))
+        what = self.rng.choice(
+            ("limit", "key", "rate", "pause limit", "pause key", "pause queue", "pause task")
+        )
         name = self.rng.choice(("one", "two", "whole", "vendor", "region"))
         key: str | None = None
         number: int | None = None
         rate = burst = paused = None
-        if what == "pause queue":
-            queue = self.rng.choice(list(SLOTS))
-            await store.pause("queue", queue, True, None)
-            await self._rest(0.3, 1.2)
-            await store.pause("queue", queue, False, None)
+        if what in ("pause queue", "pause task"):
+            kind, least = what.removeprefix("pause "), 0.3 if what == "pause queue" else 3.0
+            subject = self.rng.choice(QUEUES if kind == "queue" else [each.task for each in KINDS])
+            await store.pause(kind, subject, True, None)
+            await self._rest(least, 4 * least)
+            await store.pause(kind, subject, False, None)
         else:
             if what == "rate":
                 name = self.rng.choice(("spaced", "tokens", "vendor"))
@@ -259,7 +266,7 @@ class Fire:
     async def _rest(self, least: float, most: float) -> None:
         """Sleep, but no longer than the fire burns."""
         end = time.time() + self.rng.uniform(least, most)
-        while self.burning and time.time() < end:
+        while self.burning and time.time() < end:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     # -- the fire --------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Record:
         self.tally = tally
         self.ledger = ledger
         self.done = connection.execute(
-            "select id::text, task_name, state, attempt, crashes, claim_token from leasework.job_done"
+            "select id::text, task_name, state, claim_token from leasework.job_done"
         ).fetchall()
         self.terms = [
             row[0]
@@ -227,7 +227,7 @@ def outcomes(record: Record, left: int) -> list[Check]:
     right = Check("each ended as it should", len(by_id), least=100)
     ran = Counter((e["job"], e["token"]) for e in record.ledger if e["what"] == "end")
     begun = Counter((e["job"], e["token"]) for e in record.ledger if e["what"] == "start")
-    for job, task, state, _, _, token in by_id.values():
+    for job, task, state, token in by_id.values():
         if state == "completed" and ran[job, token] != 1:
             right.found.append(f"{job} ({task}) completed, and ran {ran[job, token]} times")
         elif state == "cancelled" and job not in tally.cancel_asked:

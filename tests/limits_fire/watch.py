@@ -8,31 +8,19 @@ import json
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from tests.limits_fire.application import SLOTS
-from tests.limits_fire.faults import Fire
+from tests.limits_fire.faults import QUEUES, Fire
 from tests.limits_fire.record import cost_of, keys_of
 
 START_SECONDS = 1.0
 EVERY_SECONDS = 0.02
-LOOK = """
-select json_build_array(
-  extract(epoch from clock_timestamp()),
-  (select json_agg(json_build_array(id, queue, lane, priority * 2 + fresh::integer, seat, costs, node,
-                                    extract(epoch from claimed_at)) order by priority * 2 + fresh::integer, seat)
-   from leasework.job where node is not null or held_because = 'limit'),
-  (select json_agg(json_build_array(id, pid, extract(epoch from started_at))) from leasework.node),
-  (select json_agg(json_build_array(name, case when paused then 0 else coalesce(set_concurrency, concurrency) end,
-                                    coalesce(set_rate, rate), coalesce(set_burst, burst))) from leasework.limits),
-  (select json_agg(json_build_array(key, set_concurrency, paused, extract(epoch from closed_until)))
-   from leasework.limit_key),
-  (select json_agg(name) from leasework.pause),
-  (select json_agg(json_build_array(n, lane, costs, extract(epoch from claimed_at)) order by n)
-   from fire.event where kind = 'claim' and n > %s))
-"""
+HEARD_SECONDS = 3.0
+"""A worker knows by then that a task was resumed."""
+LOOK = Path(__file__).with_name("look.sql").read_text()
 
 
 @dataclass
@@ -65,6 +53,7 @@ class Job:
     seat: int
     costs: list[float] | None
     node: str | None
+    task: str
     claimed_at: float | None
 
 
@@ -84,6 +73,8 @@ class Watch:
     _buckets: dict[str, Bucket] = field(default_factory=dict)
     _in_force: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     _idle: dict[tuple[str, str], Idle] = field(default_factory=dict)
+    _resumed: dict[str, float] = field(default_factory=dict)
+    """Tasks that were paused, and when the workers know that they are not."""
     _at: float = 0.0
     stopping: bool = False
 
@@ -172,8 +163,13 @@ class Watch:
             if touched.until > at - 0.05
             for job in touched.jobs
         }
+        for kind, name in pauses:
+            if kind == "task":
+                self._resumed[name] = at + HEARD_SECONDS
         heads: dict[tuple[str, str], Job] = {}
         for row in rows:
+            if self._resumed.get(row.task, 0.0) > at:
+                continue
             if row.node is None and row.lane is not None and row.id not in locked:
                 heads.setdefault((row.queue, row.lane), row)
 
@@ -191,7 +187,7 @@ class Watch:
         might = {
             (job.id, lane): idle[queue]
             for (queue, lane), job in heads.items()
-            if queue not in pauses and idle.get(queue) and has_room(job)
+            if ["queue", queue] not in pauses and idle.get(queue) and has_room(job)
         }
         self._follow(at, gap, might)
 
@@ -204,10 +200,10 @@ class Watch:
         return {
             queue: {
                 node
-                for node, pid, started in nodes
-                if pid in able and started < at - 1.5 and held[node, queue] < slots
+                for node, pid, started, slots in nodes
+                if pid in able and started < at - 1.5 and held[node, queue] < slots[queue]
             }
-            for queue, slots in SLOTS.items()
+            for queue in QUEUES
         }
 
     def _follow(self, at: float, gap: float, might: dict[tuple[str, str], set[str]]) -> None:
