@@ -97,15 +97,17 @@ def rates(record: Record) -> list[Check]:
             by_key[key].append(claim)
     for key, claims in by_key.items():
         claims.sort(key=lambda c: (c.claimed_at, c.token or 0))
-        meter, last = 0.0, claims[0].claimed_at
+        meter, last, burst_before = 0.0, claims[0].claimed_at, 0.0
         for claim in claims:
             now = claim.claimed_at
             since = min(last, now) - SEEN_SECONDS
             if (found := record.settings.rates(key, since, claim.at)) is None:
                 continue
             rate, burst = found
+            if meter:  # another burst leaves in the bucket what is there, or less
+                meter = max(0.0, meter + burst - burst_before)
             meter = max(0.0, meter - rate * max(0.0, now - last)) + claim.cost_of(key)
-            last = now
+            last, burst_before = now, burst
             by_claim.looked_at += 1
             if meter > burst + rate * AHEAD_SECONDS + 0.01:
                 by_claim.found.append(
