@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 
 from tests.limits_fire.application import RECOVER_WITHIN
-from tests.limits_fire.faults import Tally, Touched
+from tests.limits_fire.faults import Tally
 from tests.limits_fire.record import Event, Settings, read_events
 
 AHEAD_SECONDS = 0.05
@@ -269,6 +269,3 @@ def judge(record: Record, left: int) -> list[Check]:
         concurrency(record), *rates(record), *closed(record), order(record), *attempts(record),
         rescues(record), *outcomes(record, left),
     ]  # fmt: skip
-
-
-__all__ = ["Check", "Record", "Touched", "judge"]
