@@ -46,6 +46,8 @@ class LaneWalk:
         self.look_at = 0.0
         """When the walk goes on, or the next one begins."""
         self._began: float | None = None
+        self._passed = 0
+        """How many lanes the walk has passed."""
         self._rested_at = 0.0
         """When it may begin at the earliest."""
 
@@ -62,7 +64,7 @@ class LaneWalk:
         if not (walks or self.plenty or hints):
             return None
         if walks and self._began is None:
-            self._began = now
+            self._began, self._passed = now, 0
         if self.plenty:  # most lanes have room
             return None, self.after, min(wanted, VISITS), self.phase
         return hints, self.after, VISITS if walks else 0, self.phase
@@ -72,8 +74,9 @@ class LaneWalk:
         self.plenty = len(found.jobs) == wanted and visits > 0
         if visits:
             self.after, self.phase = found.after, (self.phase + _GOLDEN) % 1.0
+            self._passed += found.passed
         # few slots choose few lanes, of which none may give a job: paused tasks, locked rows
-        if visits and found.around and (found.jobs or found.passed >= found.seen):
+        if visits and found.around and self._passed >= found.seen:
             took = 0.0 if self._began is None else now - self._began
             self._began, self._rested_at = None, now + min(WALK_SHARE * took, 1.0)
             self.look_at = max(now + POLL_SECONDS, self._rested_at)

@@ -27,7 +27,8 @@ TENANTS = """
 insert into leasework.job (id, queue, task_name, payload, lane, ready, held_because)
 select leasework.new_id(), 'tenants', 'tests.limits_rates.application.serve',
        jsonb_build_object('tenant', tenant), tenant, false, 'limit'
-from (select 't' || t as tenant from generate_series(%s, %s) t, generate_series(1, %s)) x
+from (select 't' || t as tenant
+      from generate_series(%s::integer, %s::integer) t, generate_series(1, %s::integer)) x
 """
 Line = tuple[float, str]
 
@@ -87,7 +88,7 @@ def cost(bench: Bench, seconds: float) -> bool:
         used = 0
         for at, spent in found[first:]:
             used += spent
-            worst = max(worst, used - (8000 + 1500 * (at - begin + 0.1)))  # 0.1 s late at the first
+            worst = max(worst, used - (8000 + 1500 * (at - begin + 0.1)))  # late by 0.1 s at most
     used = sum(spent for _, spent in found)
     print(
         f"{used} of {1500 * seconds:.0f} tokens, {used / 15 / seconds:.1f} %; over by {worst:.0f}"

@@ -31,7 +31,7 @@ ASIDE = {"history/roll_up", "status/finished"}
 UNPLANNED = {"job/copy"}
 RELATIONS = """
 select c.relname, coalesce(p.relname, c.relname), t.relname,
-       (select attname from pg_attribute a where a.attrelid = i.indrelid and a.attnum = i.indkey[0])
+       (select attname from pg_attribute a where a.attrelid = i.indexrelid and a.attnum = 1)
 from pg_class c
 left join pg_inherits on inhrelid = c.oid
 left join pg_class p on p.oid = inhparent
@@ -69,7 +69,7 @@ class Header:
         [named] = re.findall(r"^-- index: (.*)", text, re.M)
         scans = " ".join(re.findall(r"\bscans? of ([\w, ]+)", named))
         return cls(
-            set(re.findall(r"\b[a-z]+_[a-z_]+\b", named)),
+            set(re.findall(r"\b[a-z]+_[a-z_0-9]+\b", named)),
             set(re.findall(r"(\w+) \(in order\)", named)),
             {*re.findall(r"(\w+) \(all of it\)", named), *re.findall(r"\w+", scans)},
         )
@@ -89,7 +89,7 @@ class Header:
             return None
         if index.name not in self.indexes:
             return index.name
-        if re.search(rf"\b{index.first}\b", plan.get("Index Cond", "")):
+        if re.search(rf"\b{index.first}\b", plan.get("Index Cond", ""), re.I):
             return None
         enough = index.name in self.in_order and node.limited
         return None if enough or index.name in self.all_of else f"all of {index.name}"

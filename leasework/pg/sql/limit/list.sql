@@ -1,7 +1,7 @@
 -- The limits, also those that jobs name and no code defines; what a person set; and how many jobs run and wait of each.
 -- Both are counted up to 10,000.
 -- locks: none
--- index: job_lane, job_holds_1, job_holds_2, limit_key_name
+-- index: limits_pkey (all of it), job_lane (all of it), job_holds_1 (all of it), job_holds_2 (all of it), limit_key_set (all of it); a scan of limits and limit_key
 with running as (
     select split_part(h.key, ':', 1) as name, count(*) as n from (
         (select leasework.holds(j.lane, j.ready, 1) as key from leasework.job j

@@ -1,7 +1,7 @@
 -- Change a limit, or one of its keys, until it is reset. Null: as it is. reset: what the code says. Null as the answer: no
 -- such limit.
 -- locks: the row of the limit or of the key
--- index: limits_pkey, limit_key_pkey
+-- index: limits_pkey, limit_key_pkey; a scan of node
 with limited as (
     update leasework.limits l
     set set_concurrency = case when %(reset)s then null else coalesce(%(concurrency)s::integer, l.set_concurrency) end,

@@ -1,7 +1,7 @@
 -- Write the limits and weights that the code defines. What a person set stays. missing: only those that have no row.
 -- A clock that was set back would keep a bucket empty until it has caught up.
 -- locks: rows of limits and weight that differ
--- index: limits_pkey, weight_pkey
+-- index: limits_pkey, weight_pkey; a scan of limit_key
 with defined as (
     insert into leasework.limits as l (name, app, concurrency, rate, burst)
     select d.name, %(app)s, d.concurrency, d.rate, d.burst

@@ -19,5 +19,5 @@ cross join lateral unnest(coalesce(nullif(leasework.lane_keys(j.lane), '{}'), '{
 left join leasework.limits d on d.name = split_part(k.key, ':', 1)
 left join leasework.limit_key x on x.key = k.key
 left join lateral leasework.rooms(array[k.key], coalesce(%(now)s::timestamptz, now())) r on true
-where j.id = %(job)s and j.held_because = 'limit'
+where j.id = %(job)s and case j.held_because when 'limit' then true end -- hidden from job_lane
 order by k.o

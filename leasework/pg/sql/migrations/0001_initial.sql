@@ -1355,14 +1355,17 @@ begin
                   and leasework.lane_keys(l.lane) <@ coalesce(locked, '{}')
                 order by leasework.level(j.priority, j.fresh), j.seat limit l.share for update skip locked) b
         ), summed as (
-            select b.at_row, b.place, k.key, row_number() over w as rank, sum(coalesce(b.costs[k.o], 1)) over w as cost
+            select b.at_row, b.place, k.key, row_number() over w as rank, coalesce(b.costs[k.o], 1) as own,
+                   sum(coalesce(b.costs[k.o], 1)) over w as cost
             from best b, unnest(leasework.lane_keys(b.lane)) with ordinality k (key, o)
             window w as (partition by k.key order by b.place)
         ), judged as (
-            select s.at_row, bool_and(s.rank <= r.slots and coalesce(s.cost <= r.tokens + r.rate * ahead, true)) as fits,
-                   max((s.cost - r.tokens) / nullif(r.rate, 0)) as start_in,
+            -- one that costs more than a full bucket starts at a full bucket, which is below zero then
+            select s.at_row, bool_and(s.rank <= r.slots and coalesce(c.cost <= r.tokens + r.rate * ahead, true)) as fits,
+                   max((c.cost - r.tokens) / nullif(r.rate, 0)) as start_in,
                    bool_and(s.rank <= r.slots) as has_slot
-            from summed s join room r on r.key = s.key group by 1
+            from summed s join room r on r.key = s.key
+            cross join lateral (select s.cost - greatest(s.own - r.burst, 0) as cost) c group by 1
         )
         select array_agg(b.at_row order by b.place) filter (where coalesce(j.fits, true)),
                array_agg(greatest(j.start_in, 0) order by b.place) filter (where coalesce(j.fits, true)),

@@ -1,7 +1,7 @@
 -- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
 -- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
 -- locks: the rows; expired keys that are not locked
--- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey; a scan of node, death, signal, stack and repeated
+-- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey; a scan of node, death, signal, stack, limit_key and repeated
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), kept as (
@@ -54,6 +54,17 @@ with clock as (
         select job_id from leasework.stack, clock
         where asked_at < clock.at - interval '1 hour' limit %(limit)s)
     returning 1
+), m as (
+    -- keys of limits that nobody uses; a claim makes them again, and a full bucket is forgotten
+    delete from leasework.limit_key where key in (
+        select k.key from leasework.limit_key k left join leasework.limits d on d.name = k.name, clock
+        where k.set_at is null and k.closed_until is not distinct from least(k.closed_until, clock.at)
+          and coalesce(k.tokens + extract(epoch from clock.at - k.filled_at) * coalesce(d.set_rate, d.rate)
+                       >= coalesce(d.set_burst, d.burst), true)
+          and not exists (select 1 from leasework.job j where leasework.holds(j.lane, j.ready, 1) = k.key)
+          and not exists (select 1 from leasework.job j where leasework.holds(j.lane, j.ready, 2) = k.key)
+        limit %(limit)s for update of k skip locked)
+    returning 1
 ), u as (
     update leasework.repeated set at = clock.at from clock
     where (select true from leasework.job j where j.id = repeated.job_id) -- a scalar subquery, which does not read all jobs
@@ -67,4 +78,4 @@ with clock as (
 )
 select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
        + (select count(*) from k) + (select count(*) from h) + (select count(*) from s)
-       + (select count(*) from l) + (select count(*) from r)
+       + (select count(*) from l) + (select count(*) from r) + (select count(*) from m)
