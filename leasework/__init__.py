@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from leasework.model.outcome import Cancel, Discard, Snooze
     from leasework.model.states import State
     from leasework.node import Node
-    from leasework.ports import StoredSchedule
+    from leasework.store.rows import StoredSchedule
     from leasework.watch.finding import Finding
 
 __version__ = VERSION
@@ -72,7 +72,7 @@ _MODULES = {
     "model.outcome": "Cancel Discard Snooze",
     "model.states": "State",
     "node": "Node",
-    "ports": "StoredSchedule",
+    "store.rows": "StoredSchedule",
     "watch.finding": "Finding",
 }
 _WHERE = {

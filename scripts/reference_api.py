@@ -139,7 +139,7 @@ MODULES = (
         doc=False,
     ),
     Module(
-        "leasework.ports.rows",
+        "leasework.store.rows",
         "The rows that an `Inspector` returns.",
         "NodeView LeaderView TermView LockView StoredSchedule TickView EventView DeadlineView "
         "UnhandledBreach",

@@ -16,8 +16,8 @@ from bench.report import Result
 from bench.server import Server
 from leasework.config import Settings
 from leasework.pg.schema import migrate
-from leasework.pg.stores.store import PgStore
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
+from leasework.store.pg_store import PgStore
 
 COLUMNS = {
     "backend_us": "backend CPU µs, one right after the other",

@@ -19,7 +19,7 @@ from leasework.duties.leading import free_the_dead
 from leasework.errors import ServerError, Unavailable
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop, Service
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from leasework.tuning import Tuning
 
 _IDLE_SECONDS = 3600.0

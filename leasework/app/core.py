@@ -51,8 +51,8 @@ from leasework.model.schedule import Spec, cron
 from leasework.model.schedule import every as every_spec
 from leasework.model.schedule import once as once_spec
 from leasework.node import Node, NodePlan, Tools
-from leasework.pg.connection.listener import Listener
-from leasework.pg.stores.store import PgStore
+from leasework.store.listener import Listener
+from leasework.store.pg_store import PgStore
 from leasework.version import VERSION
 from leasework.watch.finding import Finding
 from leasework.watch.inspector import Inspector

@@ -15,8 +15,8 @@ from leasework.config import ON_DEMAND_SECONDS, Settings
 from leasework.env import Env
 from leasework.lease.guard import Guard
 from leasework.node.light import LightNode, MakeWakeups
-from leasework.pg.connection.listener import Listener
-from leasework.pg.stores.store import PgStore
+from leasework.store.listener import Listener
+from leasework.store.pg_store import PgStore
 from leasework.tuning import Tuning
 from leasework.version import VERSION
 

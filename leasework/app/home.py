@@ -28,9 +28,9 @@ from leasework.model.lock_key import Noted
 from leasework.model.states import State, StateName
 from leasework.pg.connection.dsn import as_url, read_dsn
 from leasework.pg.schema import migrate, roles
-from leasework.pg.stores.reports import PgReports
-from leasework.pg.stores.store import PgStore
 from leasework.pg.users.user import UserConnections
+from leasework.store.pg_reports import PgReports
+from leasework.store.pg_store import PgStore
 from leasework.tuning import Tuning
 from leasework.watch.operator import Operator
 

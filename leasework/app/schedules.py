@@ -15,7 +15,7 @@ from leasework.errors import BadSchedule
 from leasework.model.moments import Duration, duration, in_seconds
 from leasework.model.schedule import Spec, cron, once
 from leasework.model.schedule import every as every_spec
-from leasework.ports import StoredSchedule
+from leasework.store.rows import StoredSchedule
 from leasework.watch.backfill import backfill, code_defines, no_such_schedule
 
 

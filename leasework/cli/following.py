@@ -10,7 +10,7 @@ from leasework import errors
 from leasework.app import App
 from leasework.cli.output import show_json, text
 from leasework.cli.tables import fields
-from leasework.ports import EventView
+from leasework.store.rows import EventView
 from leasework.tuning import Tuning
 
 

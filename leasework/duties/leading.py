@@ -28,7 +28,9 @@ from leasework.model.former import redefined
 from leasework.model.missed import STEP_TOLERANCE_SECONDS, Missed, Moments, plan
 from leasework.model.moments import in_seconds
 from leasework.model.schedule import Spec
-from leasework.ports import DueSchedule, LeftOut, Store, Term, TickDecision, TickPlan
+from leasework.store.operation import Term
+from leasework.store.schedules import DueSchedule, LeftOut, TickDecision, TickPlan
+from leasework.store.store import Store
 from leasework.telemetry import Emit
 from leasework.tuning import Tuning
 

@@ -20,7 +20,7 @@ from leasework.loops.service import Service, ServiceContext
 from leasework.model.job import JobRequest
 from leasework.model.missed import Missed
 from leasework.model.schedule import Spec
-from leasework.ports import ScheduleDefinition
+from leasework.store.schedules import ScheduleDefinition
 from leasework.tuning import Tuning
 
 

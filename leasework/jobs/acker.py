@@ -14,7 +14,7 @@ from leasework.loops.service import BatchSize, Service, ServiceContext
 from leasework.model.backoff import Backoff
 from leasework.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasework.model.states import State
-from leasework.ports import Acked, AckItem
+from leasework.store.jobs import Acked, AckItem
 from leasework.tuning import Tuning
 
 _DEFAULT_BACKOFF = Backoff()

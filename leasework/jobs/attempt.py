@@ -38,7 +38,7 @@ from leasework.model.outcome import (
     Unknown,
     outcome_of,
 )
-from leasework.ports import Completion
+from leasework.store.jobs import Completion
 from leasework.tuning import Tuning
 
 T = TypeVar("T")

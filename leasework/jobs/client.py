@@ -21,7 +21,8 @@ from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable
 from leasework.model.moments import Duration, checked_timeout
 from leasework.model.states import FINISHED, State
-from leasework.ports import Reports, Store
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 Answers = list[tuple[UUID, bool]]

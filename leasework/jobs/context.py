@@ -17,7 +17,7 @@ from leasework.jobs.running import Claim, timed_out
 from leasework.model.deadline import DueDeadline
 from leasework.model.moments import is_number
 from leasework.own_tasks import without_loop
-from leasework.ports import JobStore
+from leasework.store.jobs import JobStore
 
 _RETURN = "Return from the handler, and write nothing more"
 _logger = logging.getLogger("leasework.job")

@@ -36,7 +36,7 @@ from leasework.model.job import ClaimedJob
 from leasework.model.limits import Throttled
 from leasework.model.outcome import Cancel, Complete, Discard, Fail, Snooze, outcome_of
 from leasework.own_tasks import without_loop
-from leasework.ports import JobStore
+from leasework.store.jobs import JobStore
 
 _PR_SET_PDEATHSIG = 1
 MARK = "LEASEWORK_EXECUTOR"

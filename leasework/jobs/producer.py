@@ -23,7 +23,9 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.lease import Phase
 from leasework.model.moments import in_seconds
-from leasework.ports import NodeStore, Store, Walk
+from leasework.store.limits import Walk
+from leasework.store.nodes import NodeStore
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 

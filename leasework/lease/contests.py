@@ -22,7 +22,7 @@ from leasework.env import Env
 from leasework.lease.bids import Bid, Patience
 from leasework.lease.named_lease import LeaseContext, NamedLease
 from leasework.model.lease import Lease, Phase, Watch
-from leasework.ports import Store
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 _STOPPED = "the process is stopping"

@@ -25,7 +25,9 @@ from leasework.lease.membership import Membership, Others
 from leasework.lease.named_lease import Election, LeaseContext, NamedLease
 from leasework.loops.service import Wakeup
 from leasework.model.lease import Lease, Phase, Timeline
-from leasework.ports import Heartbeat, NodeSeen, Signal, Store, Term
+from leasework.store.nodes import Heartbeat, NodeSeen, Signal
+from leasework.store.operation import Term
+from leasework.store.store import Store
 from leasework.telemetry import Emit, Repeats
 from leasework.tuning import Tuning
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from leasework.lease import messages
-from leasework.ports import NodeIdentity, Store
+from leasework.store.nodes import NodeIdentity
+from leasework.store.store import Store
 
 
 class Host(Protocol):

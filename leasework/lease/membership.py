@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from leasework.model.lease import Lease, Watch
-from leasework.ports import NodeIdentity, NodeSeen
+from leasework.store.nodes import NodeIdentity, NodeSeen
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from leasework.errors import LeaseworkError
-from leasework.ports import NodeIdentity, Signal
+from leasework.store.nodes import NodeIdentity, Signal
 
 
 class Message(Struct, frozen=True):

@@ -20,7 +20,8 @@ from leasework.lease import messages
 from leasework.lease.host import Host
 from leasework.lease.membership import Membership
 from leasework.model.lease import Lease, Phase, Seen, Timeline, Watch
-from leasework.ports import Store, Term
+from leasework.store.operation import Term
+from leasework.store.store import Store
 from leasework.telemetry import Emit
 
 Turn = Callable[[], AbstractAsyncContextManager[Store]]

@@ -11,7 +11,8 @@ from leasework.config import Limits
 from leasework.env import Env
 from leasework.errors import Unavailable
 from leasework.loops.service import BatchSize, Service
-from leasework.ports import NodeIdentity, Store
+from leasework.store.nodes import NodeIdentity
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 _ROW_BYTES = 200

@@ -18,7 +18,7 @@ from msgspec import Struct
 from leasework import errors, own_tasks
 from leasework.config import Settings
 from leasework.env import Env
-from leasework.ports import Store
+from leasework.store.store import Store
 from leasework.telemetry import Emit, Repeats
 from leasework.tuning import Tuning
 

@@ -10,7 +10,8 @@ from msgspec import Struct, field
 from leasework.duties.syncer import Planned
 from leasework.jobs.context import OnConnection
 from leasework.model.job import JobRequest
-from leasework.ports import Handlers, Store, Wakeups
+from leasework.store.store import Store
+from leasework.store.wakeups import Handlers, Wakeups
 from leasework.telemetry import Emit
 
 EXIT_FENCED = 75

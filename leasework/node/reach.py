@@ -7,7 +7,7 @@ import asyncio
 from leasework import errors
 from leasework.config import Settings
 from leasework.env import Env
-from leasework.ports import Store
+from leasework.store.store import Store
 from leasework.telemetry import Emit
 
 

@@ -23,7 +23,8 @@ from leasework.model.moments import Duration, checked_timeout
 from leasework.model.schedule import Spec
 from leasework.node import Node
 from leasework.pg.schema.scratch import check_for_tests
-from leasework.ports import LeftOut, StoredSchedule
+from leasework.store.rows import StoredSchedule
+from leasework.store.schedules import LeftOut
 from leasework.testing.databases import refuse_uncommitted_async
 from leasework.tuning import Tuning
 

@@ -8,7 +8,8 @@ from itertools import islice, takewhile
 from leasework.env import Env
 from leasework.errors import BadSchedule
 from leasework.model.schedule import Spec
-from leasework.ports import Reports, Store
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 

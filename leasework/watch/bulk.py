@@ -16,7 +16,8 @@ from leasework import errors
 from leasework.env import Env
 from leasework.model.filter import JobFilter
 from leasework.model.states import FINISHED, WAITING, State
-from leasework.ports import Reports, Store
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 ACTS = ("retry", "cancel", "discard")

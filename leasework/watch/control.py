@@ -10,7 +10,10 @@ from leasework import errors
 from leasework.config import Limits, check_text
 from leasework.model.limits import Rate, key_text
 from leasework.model.moments import is_number
-from leasework.ports import LimitKeyView, LimitView, Now, PauseView, Reports, Store
+from leasework.store.limits import LimitKeyView, LimitView, PauseView
+from leasework.store.operation import Now
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 
 Record = Callable[..., Awaitable[None]]
 

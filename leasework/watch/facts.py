@@ -8,17 +8,16 @@ from datetime import datetime
 from msgspec import Struct, field, structs
 
 from leasework.config import DEAD_ROWS
-from leasework.ports import (
+from leasework.store.limits import LimitView, PauseView
+from leasework.store.reports import Summary
+from leasework.store.rows import (
     DeathView,
     EventView,
     FailingSchedule,
     InterruptedTask,
     LeaderView,
-    LimitView,
     NodeView,
-    PauseView,
     ScheduleLag,
-    Summary,
     TableView,
     TaskFailures,
     TransactionView,

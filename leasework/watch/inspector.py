@@ -8,14 +8,14 @@ from leasework import errors
 from leasework.config import DEATH_SECONDS, STOPPED_RUNS, TROUBLE_SECONDS, Settings, check_text
 from leasework.env import Env
 from leasework.model.deadline import STATES
-from leasework.ports import (
+from leasework.store.operation import Now
+from leasework.store.reports import Reports
+from leasework.store.rows import (
     DeadlineView,
     EventView,
     LeaderView,
     LockView,
     NodeView,
-    Now,
-    Reports,
     StoredSchedule,
     TaskFailures,
     TermView,

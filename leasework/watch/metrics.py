@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from leasework.errors import LeaseworkError
 from leasework.model.history import Counts, class_bound, class_seconds
-from leasework.ports import QUEUE_ROWS, CountView, LeaseCounts, QueueView, Reports
+from leasework.store.reports import QUEUE_ROWS, Reports
+from leasework.store.rows import CountView, LeaseCounts, QueueView
 from leasework.telemetry import CATALOGUE
 from leasework.watch.checks import KINDS, claimants, database_problem, problems
 from leasework.watch.facts import Facts

@@ -16,7 +16,11 @@ from leasework.model.filter import JobFilter, ids_that_begin
 from leasework.model.job import JobOptions
 from leasework.model.missed import Missed
 from leasework.model.schedule import Spec
-from leasework.ports import NodeView, Now, Reports, ScheduleDefinition, Store
+from leasework.store.operation import Now
+from leasework.store.reports import Reports
+from leasework.store.rows import NodeView
+from leasework.store.schedules import ScheduleDefinition
+from leasework.store.store import Store
 from leasework.telemetry import log, make_event
 from leasework.tuning import Tuning
 from leasework.watch.backfill import backfill, code_defines, no_such_schedule

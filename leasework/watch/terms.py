@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from leasework.ports import EventView, LeaderView, TermView
+from leasework.store.rows import EventView, LeaderView, TermView
 
 _WORDS = {"lease_lost": "lost", "lease_resigned": "resigned"}
 HELD = "held"

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from leasework.model.job import JobRecord, needs
 from leasework.model.moments import duration
 from leasework.model.states import State
-from leasework.ports import JobDetail, KeyWait, NodeView, PauseView
+from leasework.store.limits import KeyWait, PauseView
+from leasework.store.rows import JobDetail, NodeView
 
 MOST_AHEAD = 1000
 """The count of jobs ahead stops here."""

@@ -15,7 +15,7 @@ from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
 from leasework.model.masking import SECRET
 from leasework.model.states import FINISHED
-from leasework.ports import AttemptView, EventView, JobDetail, StackView
+from leasework.store.rows import AttemptView, EventView, JobDetail, StackView
 from leasework.tuning import Tuning
 from leasework.watch.bulk import acts_on
 from leasework.watch.facts import stale

@@ -10,7 +10,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leasework.ports import EventView, LeaderView, NodeView, TermView
+from leasework.store.rows import EventView, LeaderView, NodeView, TermView
 from leasework.tuning import Tuning
 from leasework.watch.terms import HELD, EndedTerm, with_ends
 from leasework.web.charts import Bar, ruler, term_bars

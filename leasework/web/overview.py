@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from leasework.model.filter import JobFilter
 from leasework.model.history import Counts, added, percentile
-from leasework.ports import MinuteView, QueueView
+from leasework.store.rows import MinuteView, QueueView
 from leasework.tuning import Tuning
 from leasework.watch.checks import CHECKS, COUNT_CAP
 from leasework.watch.facts import Facts

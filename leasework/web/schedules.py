@@ -17,7 +17,7 @@ from leasework.model.job import encode
 from leasework.model.masking import MASK, masked
 from leasework.model.missed import Missed
 from leasework.model.schedule import Every, Spec
-from leasework.ports import StoredSchedule, TickView
+from leasework.store.rows import StoredSchedule, TickView
 from leasework.tuning import Tuning
 from leasework.web.charts import DAY, ruler, strip
 from leasework.web.site import Site

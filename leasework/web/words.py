@@ -10,7 +10,7 @@ from typing import Any
 from leasework.errors import error_line
 from leasework.model.masking import masked
 from leasework.model.moments import duration
-from leasework.ports import EventView
+from leasework.store.rows import EventView
 
 NONE = "\N{EN DASH}"
 

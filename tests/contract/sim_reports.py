@@ -12,7 +12,9 @@ from leasework_lab.sim.store import SimStore
 from leasework.config import LOCK_PREFIX
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
-from leasework.ports import (
+from leasework.store.operation import Now
+from leasework.store.reports import Reports
+from leasework.store.rows import (
     AttemptView,
     DeadlineView,
     DeathView,
@@ -21,8 +23,6 @@ from leasework.ports import (
     LockView,
     MinuteView,
     NodeView,
-    Now,
-    Reports,
     StackView,
     StoredSchedule,
     TermView,

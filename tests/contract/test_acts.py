@@ -11,7 +11,7 @@ from leasework.model.filter import JobFilter
 from leasework.model.history import class_of
 from leasework.model.outcome import COMPLETED, Decision
 from leasework.model.states import State
-from leasework.ports import AckItem
+from leasework.store.jobs import AckItem
 from tests.contract.test_operator import DAYS
 from tests.contract.world import IDS, World, at, planned
 

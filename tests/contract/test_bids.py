@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from leasework.ports import Term
+from leasework.store.operation import Term
 from tests.contract.world import LEASE, Session, World
 
 LOCK = "lock:billing"

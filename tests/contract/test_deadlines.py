@@ -17,7 +17,7 @@ from leasework.model.filter import JobFilter
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.ports import Term
+from leasework.store.operation import Term
 from tests.contract.world import DONE, IDS, World, at, plan, planned
 
 PAGE = Callback("page", {"queue": "pages", "priority": -1, "max_attempts": 9})

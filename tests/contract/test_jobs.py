@@ -12,7 +12,7 @@ from leasework.errors import BadPayload, QueryFailed, UniqueConflict
 from leasework.model.job import BulkJob, JobRequest
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.ports import Completion
+from leasework.store.jobs import Completion
 from tests.contract.world import LIMIT, World, at
 
 RETRY = Decision(State.RETRYABLE, run_in=7.0, error="boom")

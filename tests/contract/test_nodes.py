@@ -9,7 +9,8 @@ import pytest
 from msgspec import structs
 
 from leasework.errors import QueryFailed
-from leasework.ports import NodeSeen, Term
+from leasework.store.nodes import NodeSeen
+from leasework.store.operation import Term
 from tests.contract.world import ELECTION, LEASE, World, at, identity
 
 

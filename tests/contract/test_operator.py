@@ -8,9 +8,11 @@ from leasework_lab.sim.store import SimStore
 
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.pg.stores.reports import PgReports
-from leasework.pg.stores.store import PgStore
-from leasework.ports import LimitStore, Reports, Store
+from leasework.store.limits import LimitStore
+from leasework.store.pg_reports import PgReports
+from leasework.store.pg_store import PgStore
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from tests.contract.world import World, at, plan, planned
 
 DAYS = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from leasework.ports import TickDecision
+from leasework.store.schedules import TickDecision
 from tests.contract.test_deadlines import promise
 from tests.contract.world import ELECTION, T0, World, at, plan, planned
 

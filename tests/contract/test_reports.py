@@ -8,7 +8,7 @@ from uuid import UUID
 from leasework.model.filter import JobFilter
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.ports import AckItem
+from leasework.store.jobs import AckItem
 from tests.contract.test_deadlines import FAILED, promise, sweep
 from tests.contract.test_operator import DAY, event
 from tests.contract.test_put_schedules import document

@@ -13,7 +13,7 @@ from leasework.duties import leading
 from leasework.errors import Conflict
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.ports import Term
+from leasework.store.operation import Term
 from leasework.tuning import Tuning
 from tests.contract.test_deadlines import promise
 from tests.contract.world import ELECTION, Session, World, at, identity, planned

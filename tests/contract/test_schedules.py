@@ -11,7 +11,8 @@ from leasework.model.former import redefined
 from leasework.model.outcome import COMPLETED, Decision
 from leasework.model.schedule import Spec
 from leasework.model.states import State
-from leasework.ports import DueSchedule, Term, TickDecision
+from leasework.store.operation import Term
+from leasework.store.schedules import DueSchedule, TickDecision
 from tests.contract.test_put_schedules import document
 from tests.contract.world import ELECTION, World, at, identity, plan, planned
 

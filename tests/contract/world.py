@@ -20,21 +20,14 @@ from leasework.model.lease import Seen
 from leasework.model.outcome import Decision
 from leasework.model.schedule import every
 from leasework.model.states import State
-from leasework.pg.stores.reports import PgReports
-from leasework.pg.stores.store import PgStore
-from leasework.ports import (
-    Acked,
-    AckItem,
-    Heartbeat,
-    NodeIdentity,
-    Reports,
-    ScheduleDefinition,
-    Signal,
-    Store,
-    Term,
-    TickDecision,
-    TickPlan,
-)
+from leasework.store.jobs import Acked, AckItem
+from leasework.store.nodes import Heartbeat, NodeIdentity, Signal
+from leasework.store.operation import Term
+from leasework.store.pg_reports import PgReports
+from leasework.store.pg_store import PgStore
+from leasework.store.reports import Reports
+from leasework.store.schedules import ScheduleDefinition, TickDecision, TickPlan
+from leasework.store.store import Store
 from tests.contract.sim_reports import SimReports
 
 LEASE = 6.0

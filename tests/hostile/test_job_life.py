@@ -45,8 +45,10 @@ from leasework.model.outcome import (
     decide,
 )
 from leasework.model.states import FINISHED, TRANSITIONS, WAITING, State
-from leasework.pg.stores.store import PgStore
-from leasework.ports import AckItem, NodeIdentity, Term
+from leasework.store.jobs import AckItem
+from leasework.store.nodes import NodeIdentity
+from leasework.store.operation import Term
+from leasework.store.pg_store import PgStore
 
 QUEUE = "life"
 MAX_CRASHES = 2

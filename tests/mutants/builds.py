@@ -84,7 +84,7 @@ def _believe_for_ever() -> None:
 
 
 def _new_ids_for_each_try() -> None:
-    from leasework.pg.stores.store_jobs import PgJobs
+    from leasework.store.pg_jobs import PgJobs
 
     enqueue = PgJobs.enqueue
 

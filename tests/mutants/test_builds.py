@@ -94,7 +94,7 @@ import sys
 from tests.mutants.builds import BY_NAME
 from leasework.model.lease import Lease, Watch
 from leasework.node.node import Node
-from leasework.pg.stores.store_jobs import PgJobs
+from leasework.store.pg_jobs import PgJobs
 from leasework.jobs.attempt import Attempts
 kinds = (Lease, Watch, Node, PgJobs, Attempts)
 before = [dict(vars(kind)) for kind in kinds]

@@ -14,9 +14,10 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob, JobOptions, JobRequest
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.pg.stores.store import PgStore
-from leasework.pg.stores.store_jobs import _copy_lines, claim_params
-from leasework.ports import Acked, AckItem, NodeIdentity
+from leasework.store.jobs import Acked, AckItem
+from leasework.store.nodes import NodeIdentity
+from leasework.store.pg_jobs import _copy_lines, claim_params
+from leasework.store.pg_store import PgStore
 
 
 def copy_line() -> str:

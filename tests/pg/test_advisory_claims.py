@@ -17,8 +17,8 @@ from leasework.config import Settings
 from leasework.errors import ConfigError
 from leasework.jobs.producer import claim_by_advisory_locks
 from leasework.pg.sql import statement
-from leasework.pg.stores.store import PgStore
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
+from leasework.store.pg_store import PgStore
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -8,7 +8,7 @@ import psycopg
 
 from leasework import App
 from leasework.model.states import State
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

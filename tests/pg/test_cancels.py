@@ -18,7 +18,7 @@ from leasework import App, Context, SyncContext
 from leasework.errors import Conflict, JobCancelled, JobFailed
 from leasework.model.job import ClaimedJob
 from leasework.model.states import State
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import forever, until_async

@@ -24,7 +24,7 @@ from leasework.model.begins import Begins
 from leasework.model.states import State
 from leasework.pg.schema import migrate
 from leasework.pg.sql import statement
-from leasework.ports import Term
+from leasework.store.operation import Term
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import INSERT, MANY, ROUNDS, SMALL, Run, Worker, jobs_of
 from tests.support.wait import until_async

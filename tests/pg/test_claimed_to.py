@@ -15,7 +15,7 @@ from leasework.cli.overview import of_facts
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.pg.sql import statement
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from leasework.tuning import Tuning
 from leasework.watch.inspector import Inspector
 from tests.pg.bench import Bench

@@ -23,8 +23,8 @@ from leasework.model.deadline import Callback, Promise
 from leasework.model.job import ClaimedJob, JobRequest
 from leasework.pg.schema import migrate
 from leasework.pg.sql import statement
-from leasework.pg.stores.reports import PgReports
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_reports import PgReports
+from leasework.store.pg_store import PgStore
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 

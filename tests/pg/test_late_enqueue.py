@@ -24,8 +24,8 @@ from leasework import App, errors
 from leasework.config import Settings
 from leasework.model.job import JobRequest
 from leasework.pg.connection.session import Session
-from leasework.pg.stores.store import PgStore
-from leasework.pg.stores.store_jobs import _copy_lines
+from leasework.store.pg_jobs import _copy_lines
+from leasework.store.pg_store import PgStore
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until, until_async

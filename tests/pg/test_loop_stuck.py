@@ -9,7 +9,7 @@ import pytest
 
 from leasework import App
 from leasework.errors import Unavailable
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from tests.support.wait import until
 
 RETURNED = "select count(*) from leasework.job where not fresh and node is null"

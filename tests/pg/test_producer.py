@@ -11,7 +11,7 @@ import pytest
 
 from leasework import App
 from leasework.config import Limits, Polling
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from tests.support.wait import until_async
 
 QUEUES = {f"q{number:02}": 2 for number in range(50)}

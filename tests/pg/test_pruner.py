@@ -15,9 +15,9 @@ from leasework.config import Limits, Settings
 from leasework.duties.leading import Pruner
 from leasework.env import Clock, Env
 from leasework.loops.service import ServiceContext
-from leasework.pg.stores.reports import PgReports
-from leasework.pg.stores.store import PgStore
-from leasework.ports import Term
+from leasework.store.operation import Term
+from leasework.store.pg_reports import PgReports
+from leasework.store.pg_store import PgStore
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -23,7 +23,7 @@ from leasework.errors import (
 from leasework.model.backoff import Backoff
 from leasework.model.job import JobRecord
 from leasework.model.states import State
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]

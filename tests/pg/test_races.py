@@ -14,7 +14,8 @@ import pytest
 
 from leasework.errors import Conflict
 from leasework.model.states import State
-from leasework.ports import Acked, Completion, Term
+from leasework.store.jobs import Acked, Completion
+from leasework.store.operation import Term
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]

@@ -18,7 +18,7 @@ from leasework.cli.root import root
 from leasework.config import Settings
 from leasework.errors import LeaseworkError
 from leasework.pg.schema import migrate
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 from leasework.watch.finding import Finding
 from tests.pg.bench import Bench
 from tests.support.managed import REFUSALS, ordinary_login, withhold

@@ -18,16 +18,11 @@ from leasework.model.outcome import Decision
 from leasework.model.schedule import every
 from leasework.model.states import State
 from leasework.pg.sql import statement
-from leasework.pg.stores.store import PgStore
-from leasework.ports import (
-    AckItem,
-    Heartbeat,
-    NodeIdentity,
-    ScheduleDefinition,
-    Term,
-    TickDecision,
-    TickPlan,
-)
+from leasework.store.jobs import AckItem
+from leasework.store.nodes import Heartbeat, NodeIdentity
+from leasework.store.operation import Term
+from leasework.store.pg_store import PgStore
+from leasework.store.schedules import ScheduleDefinition, TickDecision, TickPlan
 from tests.support.wait import until_async
 
 LEASE = 6.0

@@ -17,7 +17,7 @@ from leasework.jobs.tasks import Registry
 from leasework.loops.service import ServiceContext
 from leasework.model.job import ClaimedJob, JobRequest
 from leasework.model.outcome import PLAIN, Complete, Fail
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

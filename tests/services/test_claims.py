@@ -18,7 +18,7 @@ from leasework.lease.membership import Membership
 from leasework.loops.service import ServiceContext
 from leasework.model.job import ClaimedJob
 from leasework.model.lease import Lease
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from leasework import Context
 from leasework.env import Env
 from leasework.jobs.running import Claim, Overdue, Running
 from leasework.model.job import ClaimedJob
-from leasework.pg.stores.store import PgStore
+from leasework.store.pg_store import PgStore
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import forever, until, until_async
 

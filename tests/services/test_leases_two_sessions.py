@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from leasework import errors
 from leasework.pg.sql import statement
-from leasework.ports import Term
+from leasework.store.operation import Term
 from tests.services.sessions import ELECTION, LEASE, MOMENT, Two, execute, tick, two_processes
 from tests.support.wait import until_async
 

@@ -16,7 +16,8 @@ from leasework_lab.sim.cluster import Result
 from leasework_lab.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, TickRow
 
 from leasework.model.outcome import COMPLETED
-from leasework.ports import Acked, AckItem, NodeIdentity
+from leasework.store.jobs import Acked, AckItem
+from leasework.store.nodes import NodeIdentity
 from tests.sim.mutants import Mutant
 from tests.sim.search import search, table
 

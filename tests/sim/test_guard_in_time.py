@@ -17,7 +17,7 @@ from leasework.lease import host as protocol
 from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.model.lease import Phase
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 
 
 class Host(protocol.Host):

@@ -16,8 +16,8 @@ from leasework.errors import Unavailable
 from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.lease.host import Host
-from leasework.pg.stores.store import PgStore
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
+from leasework.store.pg_store import PgStore
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)

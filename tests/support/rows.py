@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from leasework.ports import (
+from leasework.store.rows import (
     DeathView,
     EventView,
     LeaderView,

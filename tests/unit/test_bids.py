@@ -9,7 +9,7 @@ from leasework.env import Clock, Env
 from leasework.lease.bids import Bid, Patience
 from leasework.lease.membership import Membership
 from leasework.model.lease import Lease
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 
 ME, SIX = UUID(int=1), Timings.derive(9)
 

@@ -12,14 +12,14 @@ from leasework import errors
 from leasework.cli.overview import of_facts
 from leasework.lease.guard import ClockWatch
 from leasework.model.moments import duration
-from leasework.ports import (
+from leasework.store.reports import Summary
+from leasework.store.rows import (
     DeathView,
     EventView,
     FailingSchedule,
     LeaderView,
     NodeView,
     ScheduleLag,
-    Summary,
     TaskFailures,
 )
 from leasework.watch.checks import CHECKS, KINDS, database_problem, problems

@@ -71,7 +71,7 @@ def test_help_loads_neither_driver_nor_tables_nor_application(arguments):
     )
     loaded = set(done.stdout.split("LOADED", 1)[1].split())
     assert "Usage: leasework" in done.stdout and "click" in loaded
-    for name in ("psycopg", "rich", "asyncio", "leasework.app", "leasework.pg", "leasework.ports"):
+    for name in ("psycopg", "rich", "asyncio", "leasework.app", "leasework.pg", "leasework.store"):
         assert name not in loaded, name
 
 

@@ -12,7 +12,8 @@ from msgspec import structs
 from leasework import App, Deadline
 from leasework.errors import BadDeadline, BadJob, LeaseworkError, UnknownTask
 from leasework.model.deadline import Promise
-from leasework.ports import Summary, UnhandledBreach
+from leasework.store.reports import Summary
+from leasework.store.rows import UnhandledBreach
 from leasework.watch.checks import problems
 from leasework.watch.facts import Facts
 

@@ -8,7 +8,7 @@ import pytest
 
 from leasework import App
 from leasework.errors import ConfigError, PermissionDenied
-from leasework.ports.setup import Setup, Tokens
+from leasework.store.setup import Setup, Tokens
 from leasework.watch.checks import setup_problems
 from leasework.watch.facts import Facts
 from leasework.watch.inspector import Inspector

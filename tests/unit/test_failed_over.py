@@ -7,7 +7,7 @@ from uuid import uuid4
 from leasework.config import Settings
 from leasework.lease.membership import Membership
 from leasework.model.lease import Lease
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 
 
 def registered_on(timeline: int) -> Membership:

@@ -13,7 +13,8 @@ from leasework.env import Clock, Env
 from leasework.lease.membership import Membership
 from leasework.lease.named_lease import LeaseContext, NamedLease
 from leasework.model.lease import Lease, Phase, Seen, Timeline
-from leasework.ports import NodeIdentity, Term
+from leasework.store.nodes import NodeIdentity
+from leasework.store.operation import Term
 
 ME, OTHER, TIMES = UUID(int=1), UUID(int=2), Timings.derive(9)
 FREE = Seen(None, 6, 40, TIMES.lease, 1)

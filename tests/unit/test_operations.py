@@ -11,8 +11,9 @@ from leasework_lab.sim.store import SimStore
 from msgspec import Struct
 
 from leasework.errors import QueryFailed
-from leasework.ports import LimitStore, Store
-from leasework.ports.operation import Operation, Operations, Row, count, operation, value
+from leasework.store.limits import LimitStore
+from leasework.store.operation import Operation, Operations, Row, count, operation, value
+from leasework.store.store import Store
 
 
 class Colour(StrEnum):

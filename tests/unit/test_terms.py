@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from leasework.ports import EventView, TermView
+from leasework.store.rows import EventView, TermView
 from leasework.watch.terms import with_ends
 from tests.support.rows import EVENT, LEADER, NODE
 

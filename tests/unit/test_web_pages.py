@@ -14,7 +14,7 @@ from leasework.model.job import JobRecord
 from leasework.model.masking import MASK, masked
 from leasework.model.schedule import cron, every
 from leasework.model.states import State
-from leasework.ports import AttemptView, EventView, JobDetail, TermView
+from leasework.store.rows import AttemptView, EventView, JobDetail, TermView
 from leasework.watch.why import why_waiting
 from leasework.web.charts import DAY, bars, ruler
 from leasework.web.jobs import timeline

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from leasework.model.masking import MASK
-from leasework.ports import StoredSchedule
+from leasework.store.rows import StoredSchedule
 from tests.support.wait import until_async
 from tests.web.conftest import Inside, Make
 from tests.web.test_attacks import sql

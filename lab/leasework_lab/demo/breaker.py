@@ -11,7 +11,7 @@ from uuid import UUID
 
 from leasework.cli.output import counted
 from leasework.errors import Unavailable
-from leasework.ports import NodeView
+from leasework.store.rows import NodeView
 from leasework_lab.demo.database import DemoDatabase
 from leasework_lab.demo.fleet import Worker
 from leasework_lab.demo.kill import busy_leader, kill_process, next_term

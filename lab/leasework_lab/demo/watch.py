@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 
 from leasework.errors import Unavailable
-from leasework.ports import NodeView
+from leasework.store.rows import NodeView
 from leasework_lab.demo.fleet import Worker
 from leasework_lab.demo.show import LAST_TICKS, Row, Screen
 from leasework_lab.demo.stage import Stage

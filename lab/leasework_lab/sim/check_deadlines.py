@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from leasework.ports import Swept
+from leasework.store.deadlines import Swept
 from leasework_lab.sim.rows import DeadlineRow, SimDatabase
 
 OVERDUE = timedelta(seconds=8)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from leasework.model.states import FINISHED, State
-from leasework.ports import Acked, AckItem, Term
+from leasework.store.jobs import Acked, AckItem
+from leasework.store.operation import Term
 from leasework_lab.sim.check_deadlines import Promises
 from leasework_lab.sim.check_rest import EFFECT, restless, without_effect
 from leasework_lab.sim.loop import here

@@ -18,7 +18,7 @@ from leasework.lease import messages
 from leasework.node.host import GuardsHost
 from leasework.node.node import Node
 from leasework.node.plan import NodePlan, Tools
-from leasework.ports import NodeIdentity
+from leasework.store.nodes import NodeIdentity
 
 
 class _GuardTask:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from leasework.errors import BadDeadline
-from leasework.ports import EventView
+from leasework.store.rows import EventView
 
 if TYPE_CHECKING:
     from leasework_lab.sim.rows import DeadlineRow, JobRow, SimDatabase

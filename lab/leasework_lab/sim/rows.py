@@ -17,7 +17,8 @@ from uuid import UUID
 from leasework.model.begins import Level
 from leasework.model.deadline import Callback
 from leasework.model.job import JobOptions
-from leasework.ports import EventView, NodeIdentity, NodeSeen
+from leasework.store.nodes import NodeIdentity, NodeSeen
+from leasework.store.rows import EventView
 from leasework_lab.sim.promises import judge
 
 _SEATS_AHEAD = 3

@@ -6,7 +6,7 @@ trusted. Several stores on one :class:`SimDatabase` stand for several processes'
 
 from __future__ import annotations
 
-from leasework.ports import Store
+from leasework.store.store import Store
 from leasework_lab.sim.rows import SimDatabase
 from leasework_lab.sim.store_claims import SimAdvisoryClaims
 from leasework_lab.sim.store_deadlines import SimDeadlines

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from leasework.model.job import ClaimedJob
-from leasework.ports import Now
-from leasework.ports.jobs import JobStore
+from leasework.store.jobs import JobStore
+from leasework.store.operation import Now
 from leasework_lab.sim.rows import SimDatabase
 from leasework_lab.sim.store_jobs import as_claimed, claim_order
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from leasework.errors import Conflict
 from leasework.model.job import JobRecord
 from leasework.model.states import State
-from leasework.ports import Now
+from leasework.store.operation import Now
 from leasework_lab.sim.rows import DoneRow, JobRow, SimDatabase
 
 

@@ -9,7 +9,8 @@ from uuid import UUID
 from leasework.errors import BadDeadline
 from leasework.model.deadline import Breach, DueDeadline
 from leasework.model.job import JobOptions
-from leasework.ports import DeadlineStore, Now, Swept
+from leasework.store.deadlines import DeadlineStore, Swept
+from leasework.store.operation import Now
 from leasework_lab.sim.promises import iso, tell, tell_late
 from leasework_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
 from leasework_lab.sim.store_control import state_of

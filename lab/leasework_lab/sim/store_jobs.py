@@ -18,7 +18,8 @@ from leasework.model.job import (
     needs,
 )
 from leasework.model.states import State
-from leasework.ports import Acked, AckItem, Completion, JobStore, Now, Rescued, Staged, Term
+from leasework.store.jobs import Acked, AckItem, Completion, JobStore, Rescued, Staged
+from leasework.store.operation import Now, Term
 from leasework_lab.sim.enqueue import Enqueue, new_row
 from leasework_lab.sim.rows import UNKNOWN, AttemptRow, DeathRow, JobRow, SimDatabase
 

@@ -9,16 +9,8 @@ from uuid import UUID
 
 from leasework.errors import QueryFailed
 from leasework.model.lease import Seen
-from leasework.ports import (
-    Heartbeat,
-    LockSeen,
-    NodeIdentity,
-    NodeSeen,
-    NodeStore,
-    Now,
-    Signal,
-    Term,
-)
+from leasework.store.nodes import Heartbeat, LockSeen, NodeIdentity, NodeSeen, NodeStore, Signal
+from leasework.store.operation import Now, Term
 from leasework_lab.sim.rows import LeaderRow, NodeRow, SimDatabase, TermRow
 
 NOBODY_KNOWN = UUID(int=0)

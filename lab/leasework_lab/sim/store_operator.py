@@ -9,7 +9,9 @@ from uuid import UUID
 
 from leasework.errors import Conflict
 from leasework.model.history import class_of
-from leasework.ports import EventView, Now, OperatorStore
+from leasework.store.operation import Now
+from leasework.store.operator import OperatorStore
+from leasework.store.rows import EventView
 from leasework_lab.sim.enqueue import LATE
 from leasework_lab.sim.rows import DoneRow, SimDatabase, StackRow, TickRow
 from leasework_lab.sim.store_control import ControlOperations

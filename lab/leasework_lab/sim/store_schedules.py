@@ -13,14 +13,13 @@ from msgspec import structs
 
 from leasework.errors import QueryFailed
 from leasework.model.job import JobOptions
-from leasework.ports import (
+from leasework.store.operation import Now, Term
+from leasework.store.schedules import (
     DueSchedule,
     LeftOut,
-    Now,
     ScheduleDefinition,
     ScheduleStore,
     Synced,
-    Term,
     TickDecision,
     TickPlan,
 )

@@ -14,7 +14,8 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from leasework.ports import NodeIdentity, Term
+from leasework.store.nodes import NodeIdentity
+from leasework.store.operation import Term
 
 _UNTOLD = {"record", "database_now", "due_schedules", "next_schedule"}
 _WIDEST = 160

@@ -23,7 +23,7 @@ from leasework.model.job import JobRequest
 from leasework.model.missed import Missed
 from leasework.model.outcome import Cancel, Discard, Snooze
 from leasework.model.schedule import EPOCH, every
-from leasework.ports import Store
+from leasework.store.store import Store
 from leasework_lab.sim.check_deadlines import PAGE
 from leasework_lab.sim.check_rest import EFFECT
 from leasework_lab.sim.checkers import Watch

@@ -8,7 +8,7 @@ from leasework import errors
 from leasework.config import DEAF_SECONDS, HIDDEN_TRANSACTIONS, SLOT_TRANSACTIONS
 from leasework.errors import shorten
 from leasework.model.moments import duration
-from leasework.ports import EventView
+from leasework.store.rows import EventView
 from leasework.watch.checks.registry import CHECKS, Check, Said, check, lately, since
 from leasework.watch.facts import Facts
 from leasework.watch.finding import NOTE

@@ -15,7 +15,7 @@ from leasework.config import (
 )
 from leasework.errors import shorten
 from leasework.model.moments import duration
-from leasework.ports import DeathView, NodeView
+from leasework.store.rows import DeathView, NodeView
 from leasework.watch.checks.registry import (
     Said,
     age,

@@ -15,8 +15,8 @@ from leasework import errors
 from leasework.config import TROUBLE_SECONDS
 from leasework.errors import shorten
 from leasework.model.moments import duration
-from leasework.ports import EventView, FailingSchedule, LeaderView, NodeView, ScheduleLag
-from leasework.ports.setup import Setup
+from leasework.store.rows import EventView, FailingSchedule, LeaderView, NodeView, ScheduleLag
+from leasework.store.setup import Setup
 from leasework.watch.facts import Facts
 from leasework.watch.finding import WRONG, Finding
 

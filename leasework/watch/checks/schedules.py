@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leasework.config import RESTART_SECONDS, SILENT_SCHEDULE_SECONDS
 from leasework.errors import error_line, shorten
 from leasework.model.moments import duration
-from leasework.ports import EventView, UnhandledBreach
+from leasework.store.rows import EventView, UnhandledBreach
 from leasework.watch.checks.registry import Said, check, lately, schedule_named, since
 from leasework.watch.facts import Facts
 from leasework.watch.finding import NOTE, WRONG

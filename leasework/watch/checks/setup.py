@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from leasework.config import FAR_OFFSET_SECONDS, FULL_SHARE, OFFSET_SECONDS
 from leasework.errors import shorten
-from leasework.ports.setup import Setup
+from leasework.store.setup import Setup
 from leasework.watch.checks.registry import Said, listed, setup_check
 from leasework.watch.finding import NOTE, WRONG, quoted
 

@@ -16,8 +16,8 @@ from leasework import errors, own_tasks
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.model.moments import in_seconds
-from leasework.pg.stores.store import PgStore
-from leasework.ports import Handlers
+from leasework.store.pg_store import PgStore
+from leasework.store.wakeups import Handlers
 from leasework.telemetry import Emit
 from leasework.tuning import Tuning
 

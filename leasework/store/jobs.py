@@ -13,7 +13,7 @@ from leasework.model.begins import Begins
 from leasework.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.ports.operation import Now, Operations, Row, Term, count, operation
+from leasework.store.operation import Now, Operations, Row, Term, count, operation
 
 
 class AckItem(NamedTuple):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from leasework.config import Settings
 from leasework.errors import Conflict
 from leasework.pg.connection.pool import Pool
-from leasework.pg.stores.execution import PgOperations
-from leasework.pg.stores.store_jobs import PgJobs
-from leasework.ports import Now, Store
+from leasework.store.execution import PgOperations
+from leasework.store.operation import Now
+from leasework.store.pg_jobs import PgJobs
+from leasework.store.store import Store
 
 _LOOKS = 5
 

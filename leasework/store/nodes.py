@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.lease import Seen
-from leasework.ports.operation import Now, Operations, Row, Term, count, operation, value
+from leasework.store.operation import Now, Operations, Row, Term, count, operation, value
 
 
 class NodeIdentity(Struct, frozen=True):

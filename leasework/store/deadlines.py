@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.deadline import Breach, DueDeadline
-from leasework.ports.operation import Now, Operations, Row, operation
+from leasework.store.operation import Now, Operations, Row, operation
 
 
 class Swept(Struct, frozen=True):

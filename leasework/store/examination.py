@@ -21,7 +21,7 @@ from leasework.pg.connection.session import connect_options
 from leasework.pg.schema import migrate
 from leasework.pg.schema.roles import rights
 from leasework.pg.sql import statement
-from leasework.ports.setup import Setup, Tokens
+from leasework.store.setup import Setup, Tokens
 from leasework.tuning import Tuning
 
 _SERVER = (

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
-from leasework.ports.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
-from leasework.ports.operation import Clocked, Now, operation
-from leasework.ports.rows import (
+from leasework.store.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
+from leasework.store.operation import Clocked, Now, operation
+from leasework.store.rows import (
     AttemptView,
     CountView,
     DeadlineView,

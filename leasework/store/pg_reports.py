@@ -9,9 +9,10 @@ from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
 from leasework.pg.connection.pool import Pool, check_numbers
 from leasework.pg.connection.session import SCHEMA_NUMBERS
-from leasework.pg.stores.execution import PgOperations
-from leasework.pg.stores.listing import Listing
-from leasework.ports import EventView, JobPage, Reports
+from leasework.store.execution import PgOperations
+from leasework.store.listing import Listing
+from leasework.store.reports import JobPage, Reports
+from leasework.store.rows import EventView
 from leasework.tuning import Tuning
 
 

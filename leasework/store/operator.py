@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from leasework.ports.operation import Now, Operations, operation, value
+from leasework.store.operation import Now, Operations, operation, value
 
 
 class OperatorStore(Operations):

@@ -1,4 +1,4 @@
-"""Executes the operations declared in ports/ on PostgreSQL."""
+"""Executes the operations declared beside it on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from leasework.pg.connection.encodings import words_in_ascii
 from leasework.pg.connection.fast.link import Row
 from leasework.pg.connection.pool import Pool
 from leasework.pg.connection.session import Params
-from leasework.ports import Operation
-from leasework.ports.operation import Operations
+from leasework.store.operation import Operation, Operations
 
 _CLEANUP_SECONDS = 1.0
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from leasework.ports.operation import Clocked, Now, Term, operation, value
+from leasework.store.operation import Clocked, Now, Term, operation, value
 
 
 class DueSchedule(Struct, frozen=True):

@@ -19,7 +19,9 @@ from leasework.pg.connection.encodings import words_in_ascii
 from leasework.pg.connection.fast.copying import NULL, field, text
 from leasework.pg.connection.fast.link import Row
 from leasework.pg.connection.pool import Pool
-from leasework.ports import Acked, AckItem, JobStore, Now, OperatorStore
+from leasework.store.jobs import Acked, AckItem, JobStore
+from leasework.store.operation import Now
+from leasework.store.operator import OperatorStore
 from leasework.tuning import Tuning
 
 _RANGE = [f"range_{name}" for name in Range._fields]

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.job import ClaimedJob
-from leasework.ports.operation import Now, Operations, Row, operation, value
+from leasework.store.operation import Now, Operations, Row, operation, value
 
 
 class Walk(NamedTuple):

@@ -1,1 +1,0 @@
-"""The Store and the Reports on PostgreSQL."""

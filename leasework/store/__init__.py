@@ -1,0 +1,1 @@
+"""The Store and the Reports: every operation on the database."""
