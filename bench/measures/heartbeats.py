@@ -17,7 +17,7 @@ from bench.server import Server
 from leasework.config import Settings
 from leasework.pg.schema import migrate
 from leasework.store.nodes import NodeIdentity
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 
 COLUMNS = {
     "backend_us": "backend CPU µs, one right after the other",
@@ -35,7 +35,7 @@ async def heartbeats(
     """One slice: ``nodes`` are registered, and the last of them sends heartbeats."""
     settings = Settings(dsn=dsn)
     await migrate.apply(settings)
-    store = PgStore(settings, "guard", 1)
+    store = Store(settings, "guard", 1)
     tasks = tuple(f"task-{number}" for number in range(20))
     for number in range(nodes):
         me = NodeIdentity(uuid4(), "shop", "r1", "host", number, "0", True, tasks, {"default": 10})

@@ -19,7 +19,7 @@ from leasework.duties.leading import free_the_dead
 from leasework.errors import ServerError, Unavailable
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop, Service
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 
 _IDLE_SECONDS = 3600.0
@@ -32,7 +32,7 @@ class Certifier(Service):
 
     name = "certifier"
 
-    def __init__(self, app: App, store: PgStore) -> None:
+    def __init__(self, app: App, store: Store) -> None:
         self._app = app
         self._store = store
         self._deaths: deque[tuple[UUID, str]] = deque(maxlen=Tuning.certify_deaths)

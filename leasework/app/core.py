@@ -52,7 +52,7 @@ from leasework.model.schedule import every as every_spec
 from leasework.model.schedule import once as once_spec
 from leasework.node import Node, NodePlan, Tools
 from leasework.store.listener import Listener
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from leasework.version import VERSION
 from leasework.watch.finding import Finding
 from leasework.watch.inspector import Inspector
@@ -478,7 +478,7 @@ class App(FlowDefinitions):
         finally:
             self.taking_part.remove(here)
 
-    async def _make_days(self, store: PgStore) -> None:
+    async def _make_days(self, store: Store) -> None:
         """Create the days of the history, before a job of this node can finish. The leader does it
         from then on. If nobody did for a week, the job's row would go to the default partition,
         and its day could not be created any more. Errors: the start of the node raises them."""

@@ -16,17 +16,17 @@ from leasework.env import Env
 from leasework.lease.guard import Guard
 from leasework.node.light import LightNode, MakeWakeups
 from leasework.store.listener import Listener
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 from leasework.version import VERSION
 
 
-def guard_store(settings: Settings, role: str) -> PgStore:
+def guard_store(settings: Settings, role: str) -> Store:
     """Make a store for the guard's thread. Its calls are short enough for the guard to fence itself
     in time. ``role`` is ``guard`` (for the heartbeat) or ``lease`` (for leaders and locks, on a
     connection that is opened on demand)."""
     limited = replace(settings, call_timeout=settings.timings.call_timeout)
-    return PgStore(limited, role, 1, None if role == "guard" else ON_DEMAND_SECONDS)
+    return Store(limited, role, 1, None if role == "guard" else ON_DEMAND_SECONDS)
 
 
 class Desk:
@@ -118,9 +118,9 @@ class Desk:
         atexit.register(self.close)
         begun.set_result(None)
 
-    def _work_store(self, settings: Settings) -> tuple[PgStore, MakeWakeups]:
+    def _work_store(self, settings: Settings) -> tuple[Store, MakeWakeups]:
         # it listens, and writes a few events
-        store = PgStore(settings, "work", 1, None if settings.listen else ON_DEMAND_SECONDS)
+        store = Store(settings, "work", 1, None if settings.listen else ON_DEMAND_SECONDS)
         return store, lambda wake, emit: Listener(settings, self._env, store, wake, emit)
 
     def give_back(self, guard: Guard) -> None:

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple, get_args
 from leasework import errors
 from leasework.config import Settings
 from leasework.env import Env
-from leasework.store.examination import examine
-from leasework.store.setup import Setup
+from leasework.store.setup import Setup, examine
 from leasework.watch.checks import database_problem, problems, setup_problems
 from leasework.watch.facts import Facts
 from leasework.watch.finding import NOTE, Finding

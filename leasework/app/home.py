@@ -29,8 +29,8 @@ from leasework.model.states import State, StateName
 from leasework.pg.connection.dsn import as_url, read_dsn
 from leasework.pg.schema import migrate, roles
 from leasework.pg.users.user import UserConnections
-from leasework.store.pg_reports import PgReports
-from leasework.store.pg_store import PgStore
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 from leasework.watch.operator import Operator
 
@@ -68,13 +68,13 @@ class Stores:
     claim never waits for a report, nor for a user's call that waits for a lock in the database."""
 
     def __init__(self, settings: Settings) -> None:
-        self.work = PgStore(settings, "work", settings.work_connections)
-        self.claims = PgStore(settings, "claims", 1, ON_DEMAND_SECONDS)
-        self.users = PgStore(settings, "user", settings.user_connections, ON_DEMAND_SECONDS)
+        self.work = Store(settings, "work", settings.work_connections)
+        self.claims = Store(settings, "claims", 1, ON_DEMAND_SECONDS)
+        self.users = Store(settings, "user", settings.user_connections, ON_DEMAND_SECONDS)
         limit = min(settings.call_timeout, Tuning.report_seconds)
         limited = replace(settings, call_timeout=limit)
-        self.people = PgStore(limited, "people", 2, ON_DEMAND_SECONDS)
-        self.reports = PgReports(self.people.pool, settings.call_timeout)
+        self.people = Store(limited, "people", 2, ON_DEMAND_SECONDS)
+        self.reports = Reports(self.people.pool, settings.call_timeout)
         self.ends: AsyncGenerator[None, None] | None = None
         """The loop closes it when it ends."""
 
@@ -211,19 +211,19 @@ class Home:
             self.codec,
         )
 
-    async def store(self) -> PgStore:
+    async def store(self) -> Store:
         """Return the running loop's store for users' calls."""
         return (await self._of_loop()).users
 
-    async def work_store(self) -> PgStore:
+    async def work_store(self) -> Store:
         """Return the running loop's store for a node or a certifier."""
         return (await self._of_loop()).work
 
-    async def claims_store(self) -> PgStore:
+    async def claims_store(self) -> Store:
         """Return the running loop's store for claims that take long."""
         return (await self._of_loop()).claims
 
-    async def reports(self) -> PgReports:
+    async def reports(self) -> Reports:
         """Return the running loop's reports for people."""
         return (await self._of_loop()).reports
 

@@ -24,9 +24,9 @@ from leasework.loops.service import ServiceContext
 from leasework.model.states import State
 from leasework.node.plan import EXIT_FENCED, NodePlan
 from leasework.node.watchdog import Watchdog
+from leasework.store.listener import Wakeups
 from leasework.store.nodes import NodeIdentity, Signal
 from leasework.store.store import Store
-from leasework.store.wakeups import Wakeups
 
 
 @dataclass(eq=False)

@@ -23,9 +23,9 @@ from leasework.lease.host import Host
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop
 from leasework.node.reach import longest_join, not_joined, reach_database
+from leasework.store.listener import Handlers, Wakeups
 from leasework.store.nodes import NodeIdentity
 from leasework.store.store import Store
-from leasework.store.wakeups import Handlers, Wakeups
 from leasework.telemetry import Emit
 
 MakeWakeups = Callable[[Handlers, Emit], Wakeups]

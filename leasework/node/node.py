@@ -33,8 +33,8 @@ from leasework.model.outcome import Stopped
 from leasework.node.host import GuardsHost
 from leasework.node.plan import NodePlan, Tools
 from leasework.node.reach import longest_join, not_joined, reach_database
+from leasework.store.listener import Handlers
 from leasework.store.nodes import NodeIdentity, Signal
-from leasework.store.wakeups import Handlers
 
 
 class Node:

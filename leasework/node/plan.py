@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from leasework.duties.syncer import Planned
 from leasework.jobs.context import OnConnection
 from leasework.model.job import JobRequest
+from leasework.store.listener import Handlers, Wakeups
 from leasework.store.store import Store
-from leasework.store.wakeups import Handlers, Wakeups
 from leasework.telemetry import Emit
 
 EXIT_FENCED = 75

@@ -8,7 +8,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.deadline import Breach, DueDeadline
-from leasework.store.operation import Now, Operations, Row, operation
+from leasework.pg.connection.fast.link import Row
+from leasework.store.operation import Now, Operations, operation
 
 
 class Swept(Struct, frozen=True):

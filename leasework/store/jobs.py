@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
 
-from leasework.model.begins import Begins
-from leasework.model.job import BulkJob, ClaimedJob, JobRecord, JobRequest
+from leasework.errors import BadPayload, LeaseworkError, PermissionDenied
+from leasework.model.begins import Begins, Range
+from leasework.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.store.operation import Now, Operations, Row, Term, count, operation
+from leasework.pg.connection.encodings import words_in_ascii
+from leasework.pg.connection.fast.copying import NULL, field, text
+from leasework.pg.connection.fast.link import Row
+from leasework.store.operation import Now, Operations, Term, count, operation
+
+_RANGE = [f"range_{name}" for name in Range._fields]
 
 
 class AckItem(NamedTuple):
@@ -71,7 +81,37 @@ def _completion(rows: list[Row]) -> Completion:
     return Completion.OPEN if there else Completion.OVER
 
 
+def claim_params(
+    node: UUID,
+    epoch: int,
+    limits: Mapping[str, int],
+    not_tasks: Sequence[str],
+    now: Now,
+    begins: Begins,
+) -> dict[str, Any]:
+    """Return the parameters of ``job/claim``. The queues are claimed in alphabetical order."""
+    queues = sorted(limits)
+    # no nulls, which a login may not be able to send
+    columns = [_array(map(str, column)) for column in zip(*begins.ranges(queues), strict=True)]
+    return {
+        "node": node,
+        "epoch": epoch,
+        "queues": _array(map(_quoted, queues)),
+        "limits": _array(str(limits[queue]) for queue in queues),
+        "not_tasks": _array(map(_quoted, not_tasks)),
+        "server": begins.server,
+        "unsettled": begins.unsettled(),
+        "settled": begins.settled,
+        "asks": begins.asks(),
+        **dict(zip(_RANGE, columns, strict=True)),
+        "now": now,
+    }
+
+
 class JobStore(Operations):
+    _may_insert = True
+    """False if the login may only call leasework.enqueue, not write the table itself."""
+
     async def enqueue(
         self,
         jobs: Sequence[tuple[UUID, JobRequest[Any]]],
@@ -80,12 +120,49 @@ class JobStore(Operations):
         now: Now,
     ) -> list[tuple[UUID, bool]]:
         """Enqueue jobs. Return (id, created) in order. ``retried``: a try may have committed."""
+        plain = plain_first_try(jobs, payload_limit, retried) if self._may_insert else None
+        if plain:
+            job_id, job = plain
+            options = job.options
+            params = {
+                "id": job_id.hex,
+                "queue": options.queue,
+                "task": options.task,
+                "priority": options.priority,
+                "max_attempts": options.max_attempts,
+                "timeout": options.timeout,
+                "requeue": options.requeue_after,
+                "history": options.history,
+                "payload": job.payload,
+                "now": now,
+            }
+            seconds = self._pool.seconds_for(len(job.payload))
+            try:
+                rows = await self._pool.fetch("job/enqueue_plain", params, seconds)
+                return [(job_id, bool(rows[0][0]))]
+            except PermissionDenied:
+                self._may_insert = False
+        requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
+        if retried:
+            requests = [{**request, "retried": True} for request in requests]
+        sent = json.dumps(requests)
+        seconds = self._pool.seconds_for(len(sent))
+        waits = any(job.options.unique for _, job in jobs)
+        params = {"jobs": sent, "now": now}
+        rows = await self._pool.fetch("job/enqueue", params, seconds, waits=waits)
+        return [(job_id, created) for job_id, created in rows]
 
     async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
         """Insert plain jobs by COPY, all or none, and wake the nodes asleep on their queues. It
         reads ``jobs`` while the database inserts the ones before. If that raises, nothing is
         inserted. ``most`` and ``most_bytes`` are upper limits of the jobs and of their
         arguments."""
+        queues: set[str] = set()
+        # prepares each block while the server works on the previous one
+        await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
+        # The jobs are committed. A lost wake-up costs one poll and is not the caller's error.
+        with suppress(LeaseworkError):
+            await self._pool.fetch("job/wake", {"queues": sorted(queues)})
 
     async def claim(
         self,
@@ -98,15 +175,74 @@ class JobStore(Operations):
     ) -> list[ClaimedJob]:
         """Claim at most ``limits`` jobs of each queue, best first. ``begins`` records where the
         next claim may begin. None: begin at the first job."""
+        begins = begins or Begins(self._pool.now)
+        jobs: list[ClaimedJob] = []
+        again = bool(limits)
+        while again:
+            params = claim_params(node, epoch, limits, not_tasks, now, begins)
+            known = begins.server, len(begins.shared)
+            for *job, seen in await self._pool.fetch("job/claim", params):
+                if seen is None:
+                    jobs.append(ClaimedJob(*job))
+                else:
+                    begins.note(job[2], seen)
+            # if it was only told where others begin, it begins there now
+            again = not jobs and known != (begins.server, len(begins.shared))
+        return jobs
 
     @operation("job/start")
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool: ...
 
     async def ack(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """Write outcomes, at most one per job."""
+        items = sorted(items, key=attrgetter("job.int"))  # rows are locked in this order
+        decisions = [item.decision for item in items]
+        params = {
+            "node": node,
+            "ids": _array([f"{item.job.int:032x}" for item in items]),
+            "tokens": _array([str(item.token) for item in items]),
+            "ran": _array([f"{item.ran_seconds:.6f}" for item in items]),
+            # the statement pads a shorter array with nulls
+            "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
+            "now": now,
+        }
+        if all(d.state is State.COMPLETED for d in decisions):
+            left = await self._pool.fetch("job/ack_completed", params)  # shorter
+        else:
+            params |= {
+                "states": [str(d.state) for d in decisions],
+                "run_in": [d.run_in for d in decisions],
+                "errors": [d.error for d in decisions],
+                "tracebacks": [d.traceback for d in decisions],
+                "counts": [d.counts for d in decisions],
+                "held": [d.held_because for d in decisions],
+            }
+            fetch = partial(self._pool.fetch, "job/ack")
+            try:
+                left = await fetch(params)
+            except BadPayload:
+                left = await fetch({**params, **words_in_ascii(params)})
+        # left: the jobs that were not written, and whether this node still has each of them
+        written = frozenset([item.job for item in items])
+        if not left:
+            return Acked(written)
+        locked = frozenset(job for job, ours in left if ours)
+        return Acked(written - {job for job, _ in left}, locked)
 
     async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
         """Write outcomes again after an unknown result. Those written the first time count."""
+        acked = await self.ack(node, items, now)
+        rest = [i for i in items if i.job not in acked.written and i.job not in acked.locked]
+        if not rest:
+            return acked
+        # this node no longer has these: did the first attempt write them, or were they taken?
+        taken = await self.was_taken([i.job for i in rest], [i.token for i in rest])
+        before = {item.job for item in rest if item.job not in taken}
+        return Acked(acked.written | before, acked.locked)
+
+    @operation("job/was_taken")
+    async def was_taken(self, ids: Sequence[UUID], tokens: Sequence[int]) -> set[UUID]:
+        """Return those of the jobs whose claims ended otherwise than by an outcome."""
 
     @operation("job/completion", answer=_completion)
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
@@ -165,20 +301,39 @@ class JobStore(Operations):
     ) -> bool | None:
         """Return whether a cancel was requested, or None if the claim was lost."""
 
-    async def cancel(self, job: UUID, reason: str, now: Now) -> str | None:
-        """Return ``waiting`` (now cancelled), ``running`` (flagged), ``finished``, None:
-        unknown."""
+    async def get(self, job: UUID) -> JobRecord | None:
+        for _ in range(2):  # one that is moving between its tables may be in neither
+            rows = await self._pool.fetch("job/get", {"job": job})
+            if rows:
+                return JobRecord(*rows[0])
+        return None
 
-    async def retry(self, job: UUID, now: Now) -> str | None:
-        """Return ``waiting`` or ``finished`` (now available), ``running`` (as is), None:
-        unknown."""
 
-    async def discard(self, job: UUID, reason: str, now: Now) -> str | None:
-        """Return ``waiting`` or ``quarantined`` (now discarded), ``running`` or ``finished`` (as
-        is), None: unknown."""
+_SHARED = attrgetter(*COLUMNS)
 
-    async def reprioritize(self, job: UUID, priority: int) -> str | None:
-        """Return ``waiting`` (now of this priority), ``running`` or ``finished`` (as is), None:
-        unknown."""
 
-    async def get(self, job: UUID) -> JobRecord | None: ...
+def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
+    """Yield the rows for job/copy. Options that jobs share are formatted once. ``queues`` collects
+    the names of the queues."""
+    last, middle = None, ""
+    middles: dict[Any, str] = {}
+    for job_number, options, payload, trace in jobs:
+        if options is not last:
+            last = options
+            shared = _SHARED(options)
+            if shared not in middles:
+                middles[shared] = "\t".join(map(field, shared))
+            middle = middles[shared]
+            queues.add(options.queue)
+        yield f"{job_number:032x}\t{middle}\t{trace or NULL}\t{text(payload)}\n"
+
+
+def _array(texts: Iterable[str]) -> str:
+    """Return a PostgreSQL array literal of texts that need no quoting. This is much faster than
+    psycopg's general conversion."""
+    return "{" + ",".join(texts) + "}"
+
+
+def _quoted(text: str) -> str:
+    """Return an element of an array literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.job import ClaimedJob
-from leasework.store.operation import Now, Operations, Row, operation, value
+from leasework.pg.connection.fast.link import Row
+from leasework.store.operation import Now, Operations, operation, value
 
 
 class Walk(NamedTuple):

@@ -10,14 +10,15 @@ the services poll faster.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from leasework import errors, own_tasks
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.model.moments import in_seconds
-from leasework.store.pg_store import PgStore
-from leasework.store.wakeups import Handlers
+from leasework.store.store import Store
 from leasework.telemetry import Emit
 from leasework.tuning import Tuning
 
@@ -28,13 +29,39 @@ _QUEUE_FULL = (
 )
 
 
+Handlers = Mapping[str, Callable[[str], None]]
+"""What handles notifications, by their kind: ``q`` a queue has work, ``e`` an election is open,
+``d`` a node died, ``c`` a node has a signal, ``s`` an application's schedules have changed, ``l`` a
+lock is free and it is the turn of the named node (``node token seq name``). Each gets the subject.
+``q`` without a subject: look at all queues."""
+
+
+class Wakeups(Protocol):
+    """Receives notifications. Polling continues without them."""
+
+    def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def check(self) -> None:
+        """Test now whether notifications arrive, if they did so far."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a notification to ourselves arrived recently."""
+
+    @property
+    def pooled(self) -> bool:
+        """Whether there is a pooler, through which no notification arrives: only polling works."""
+
+
 @dataclass(eq=False)
 class Listener:
     """Calls its handlers in the event loop for the notifications of this schema's channel."""
 
     _settings: Settings
     _env: Env
-    _store: PgStore
+    _store: Store
     _handlers: Handlers
     _emit: Emit
 

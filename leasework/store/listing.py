@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from leasework.errors import BadFilter
+from leasework.errors import BadFilter, Unavailable
 from leasework.model.filter import JobFilter
+from leasework.model.job import JobRecord
 from leasework.model.states import FINISHED, WAITING, State
-from leasework.pg.connection.pool import Pool
+from leasework.store.operation import Operations
 from leasework.tuning import Tuning
 
 _LAST = UUID(int=(1 << 128) - 1)
@@ -22,26 +23,57 @@ Look = tuple[list[UUID], list[str], str | None, int]
 """Ids, the cursor after each, the cursor after all examined rows (None: no more), their number."""
 
 
-class Listing:
-    """Finds the ids of jobs: running ones oldest first, those that wait for their time by that
-    time, and all others newest first."""
+class JobPage(Struct, frozen=True):
+    """One page of jobs. Long values are cut or left out."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    rows: list[JobRecord]
+    more: str | None
+    """Where the next page starts, or None if this is the last one."""
+    looked_at: int
+    """The rows that were read. There are more if ``more`` is set and the page is not full."""
 
-    async def page(
-        self, wanted: JobFilter, after: str | None, limit: int
-    ) -> tuple[list[UUID], str | None, int]:
-        """Return at most ``limit`` ids, the cursor of the next page (None: this is the last one),
-        and how many rows were examined."""
+
+class JobLists(Operations):
+    """Lists running jobs oldest first, those that wait for their time by that time, and all others
+    newest first."""
+
+    _seconds: float
+    """How long a list may take that needs several statements."""
+
+    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
+        """Return at most ``limit`` jobs that match."""
+        found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
+        after: str | None = None
+        began = self._pool.now()
+        while True:
+            ids, after = await self.matching(wanted, after, limit - len(found))
+            found.update(dict.fromkeys(ids))
+            if after is None or len(found) >= limit:
+                break
+            if self._pool.now() - began > self._seconds:
+                raise Unavailable(
+                    f"the list was not complete after {self._seconds:g} s",
+                    do="Narrow it, for example by a state, or raise LEASEWORK_CALL_TIMEOUT",
+                )
+        rows = await self._pool.fetch("job/records", {"ids": list(found)})
+        by_id = {row[0]: JobRecord(*row) for row in rows}
+        # a job may have gone on since its id was found
+        records = [by_id[i] for i in found if i in by_id]
+        return [job for job in records if wanted.state in (None, job.state)]
+
+    async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
         scan = _scan(wanted, limit + 1, Tuning.page_rows)
         ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
-        return ids[:limit], cursors[limit - 1] if len(ids) > limit else end, looked
+        more, ids = cursors[limit - 1] if len(ids) > limit else end, ids[:limit]
+        rows = await self._pool.fetch("web/jobs_shown", {"ids": ids})
+        by_id = {row[0]: JobRecord(*row) for row in rows}  # a job that has moved may be missing
+        return JobPage([by_id[i] for i in ids if i in by_id], more, looked)
 
-    async def step(
+    async def matching(
         self, wanted: JobFilter, after: str | None, most: int
     ) -> tuple[list[UUID], str | None]:
-        """Return at most ``most`` ids, and the cursor of the next step (None: this is the end)."""
+        """Return at most ``most`` ids that a filter matches, found among a limited number of jobs,
+        and where to continue (None: this is the end)."""
         scan = _scan(wanted, most, Tuning.step_rows)
         ids, cursors, end, _ = await self._look(wanted, after, most, scan)
         return ids, cursors[-1] if len(ids) == most else end

@@ -10,7 +10,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.lease import Seen
-from leasework.store.operation import Now, Operations, Row, Term, count, operation, value
+from leasework.pg.connection.fast.link import Row
+from leasework.store.operation import Now, Operations, Term, count, operation, value
 
 
 class NodeIdentity(Struct, frozen=True):

@@ -29,30 +29,37 @@ rows become:
 
 ``X`` may be a record, which is filled by position. A field that is itself a record takes as many
 columns as it has fields. Columns after the last field are ignored. ``answer=`` reads the rows in
-another way. A store overrides the method if an operation needs more than one statement.
+another way. An operation that needs more than one statement, or its parameters in another form, is
+an ordinary method, which calls ``Pool.fetch``.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import EnumType
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from itertools import islice
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-from msgspec import Struct
+from msgspec import Struct, structs
+from psycopg.types.json import Jsonb
 
-from leasework.errors import QueryFailed
+from leasework.errors import BadPayload, Conflict, LeaseworkError
+from leasework.pg.connection.encodings import words_in_ascii
+from leasework.pg.connection.fast.link import Row
+from leasework.pg.connection.pool import Pool
 
 Now = datetime | None
 """The time of a call. None: the database's own clock."""
-Row = tuple[Any, ...]
 Answer = Callable[[list[Row]], Any]
 P = ParamSpec("P")
 R = TypeVar("R")
+_CLEANUP_SECONDS = 1.0
 
 
 class Term(NamedTuple):
@@ -63,7 +70,7 @@ class Term(NamedTuple):
 
 
 class Operation:
-    """A declared operation, as a store executes it."""
+    """A declared operation."""
 
     def __init__(
         self,
@@ -129,13 +136,41 @@ class Operation:
 
 
 class Operations:
-    """A part of the Store. ``execute`` runs a declared operation."""
+    """A part of the Store: operations over one pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
 
     async def execute(
         self, operation: Operation, params: dict[str, Any], timeout: float | None
     ) -> list[Row]:
-        """Execute the operation's statement, and return its rows."""
-        raise QueryFailed("this store does not execute declarations", got=operation.sql)
+        """Execute a declared operation's statement, and return its rows."""
+        for name, value in params.items():
+            if name in operation.documents:
+                params[name] = Jsonb(value, _dumps)
+            elif isinstance(value, (tuple, set, frozenset)):
+                params[name] = list(value)
+        fetch, how = self._pool.fetch, (timeout, operation.aside, operation.waits)
+        try:
+            try:
+                return await fetch(operation.sql, params, *how)
+            except BadPayload:
+                if not (words := words_in_ascii(params)):
+                    raise
+                return await fetch(operation.sql, {**params, **words}, *how)
+        except Conflict:  # so that the next try does not wait for a frozen process
+            with suppress(LeaseworkError):
+                old = {"seconds": self._pool.call_timeout, "now": None}
+                await self._pool.fetch("session/end_unread", old, _CLEANUP_SECONDS)
+            raise
+
+
+def _plain(value: Any) -> Any:
+    """Convert what JSON lacks: records, times and ids."""
+    return structs.asdict(value) if isinstance(value, Struct) else str(value)
+
+
+_dumps = partial(json.dumps, default=_plain)
 
 
 def count(rows: list[Row]) -> int:

@@ -8,9 +8,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from leasework.model.filter import JobFilter
-from leasework.model.job import JobRecord
+from leasework.pg.connection.pool import Pool, check_numbers
+from leasework.pg.connection.session import SCHEMA_NUMBERS
 from leasework.store.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
+from leasework.store.listing import JobLists
 from leasework.store.operation import Clocked, Now, operation
 from leasework.store.rows import (
     AttemptView,
@@ -68,38 +69,25 @@ class Summary(Struct, frozen=True):
         return tuple(sorted(self.oldest))
 
 
-class JobPage(Struct, frozen=True):
-    """One page of jobs. Long values are cut or left out."""
-
-    rows: list[JobRecord]
-    more: str | None
-    """Where the next page starts, or None if this is the last one."""
-    looked_at: int
-    """The rows that were read. There are more if ``more`` is set and the page is not full."""
-
-
 QUEUE_ROWS = 200
 
 
-class Reports(Clocked):
+class Reports(JobLists, Clocked):
     """Read-only queries for people. Every answer is bounded."""
+
+    def __init__(self, pool: Pool, seconds: float | None = None) -> None:
+        """``seconds``: how long a list may take that needs several statements."""
+        super().__init__(pool)
+        self._seconds = pool.call_timeout if seconds is None else seconds
 
     async def check_schema(self) -> None:
         """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
+        number, min_known = (await self._pool.fetch(SCHEMA_NUMBERS, {}))[0]
+        check_numbers(number, min_known)
 
     # -- jobs --------------------------------------------------------------------------------------
     @operation("status/summary")
     async def summary(self, now: Now) -> Summary: ...
-    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        """Return at most ``limit`` jobs that match: running ones oldest first, those that wait for
-        their time by that time, and all others newest first."""
-
-    async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage: ...
-    async def matching(
-        self, wanted: JobFilter, after: str | None, most: int
-    ) -> tuple[list[UUID], str | None]:
-        """Return at most ``most`` ids that a filter matches, found among a limited number of jobs,
-        and where to continue (None: this is the end)."""
 
     @operation("web/job")
     async def job(self, job: UUID, now: Now = None) -> JobDetail | None: ...
@@ -245,6 +233,16 @@ class Reports(Clocked):
         self, kind: str | None, level: str | None, before: int | None, limit: int
     ) -> tuple[list[EventView], int | None]:
         """Return the newest events before an id, and the id at which to continue, or None."""
+        scan = Tuning.page_event_rows if kind or level else limit + 1
+        params = {
+            "kind": kind, "level": level, "before": before, "limit": limit + 1, "scan": scan,
+        }  # fmt: skip
+        rows = await self._pool.fetch("web/events", params)
+        looked, last = rows[0][:2]
+        found = [EventView(*row[2:]) for row in rows if row[2] is not None]
+        if len(found) > limit:
+            return found[:limit], found[limit - 1].id
+        return found, int(last) if looked >= scan else None
 
     @operation("event/lately")
     async def lately(

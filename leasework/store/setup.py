@@ -1,10 +1,35 @@
-"""What the doctor reads about the set-up: the login, the connection and the server."""
+"""Reads the set-up for the doctor, without judging it.
+
+It opens a connection of its own instead of a Session, which refuses a login without privileges.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
+import psycopg
 from msgspec import Struct, field
+
+from leasework import errors
+from leasework.config import Settings
+from leasework.env import Env
+from leasework.pg.connection.connect import connect, read_iso
+from leasework.pg.connection.fast.link import Link, Row
+from leasework.pg.connection.faults import translate
+from leasework.pg.connection.session import connect_options
+from leasework.pg.schema import migrate
+from leasework.pg.schema.roles import rights
+from leasework.pg.sql import statement
+from leasework.tuning import Tuning
+
+_SERVER = (
+    "backend_pid version login database used most role_used role_most database_used database_most "
+    "settings"
+)
+_LOOKS = 5
+"""How often the clocks are compared."""
 
 
 class Tokens(Struct, frozen=True):
@@ -43,3 +68,64 @@ class Setup(Struct):
     """How the schema differs from a new one."""
     not_compared: str = ""
     """Why the schema was not compared with a new one."""
+
+
+async def examine(settings: Settings, env: Env, role: str, readable: bool) -> Setup:
+    """Read the set-up for a login of this ``role``. ``readable``: the application could be read, so
+    that its tables are there. Raises LeaseworkError."""
+    try:
+        async with asyncio.timeout(Tuning.doctor_seconds):
+            connection = await connect(connect_options(settings, "doctor"), settings.call_timeout)
+            try:
+                connection.prepare_threshold = None
+                await read_iso(connection)
+                found = await _read(connection, settings, env, role)
+                if readable:
+                    with suppress(psycopg.errors.InsufficientPrivilege):  # it is among the denied
+                        rows = await _ask(connection, settings, "doctor/tokens", {})
+                        found.tokens = Tokens(*rows[0])
+            finally:
+                with suppress(psycopg.Error, OSError):
+                    await connection.close()
+    except TimeoutError:
+        raise errors.Unavailable("the database did not answer in time") from None
+    except (psycopg.Error, OSError) as error:
+        raise translate(error, sent=False) from error
+    if readable:
+        try:
+            found.differences = await migrate.verify(settings)
+        except errors.PermissionDenied as error:
+            found.not_compared = " ".join(str(error).split())
+    return found
+
+
+async def _ask(
+    connection: Link, settings: Settings, name: str, params: dict[str, Any]
+) -> list[Row]:
+    text = statement(name, settings.schema)
+    return await (await connection.execute(text.encode(), params)).fetchall()
+
+
+async def _read(connection: Link, settings: Settings, env: Env, role: str) -> Setup:
+    (row,) = await _ask(connection, settings, "doctor/server", {})
+    server = dict(zip(_SERVER.split(), row, strict=True))
+    server["pooled"] = server.pop("backend_pid") != connection.info.backend_pid
+    names, privileges = zip(*rights(role), strict=True)
+    wanted = {"names": list(names), "privileges": list(privileges), "schema": settings.schema}
+    denied = await _ask(connection, settings, "doctor/denied", wanted)
+    looks = []
+    for _ in range(_LOOKS):
+        before, wall = env.boot_now(), env.wall_now().timestamp()
+        ((theirs,),) = await _ask(connection, settings, "doctor/clock", {"now": None})
+        trip = env.boot_now() - before
+        looks.append((trip, float(theirs) - wall - trip / 2))
+    trip, offset = min(looks)
+    return Setup(
+        schema=settings.schema,
+        role=role,
+        server=server,
+        node_takes=(1 + settings.work_connections, settings.user_connections + 2),
+        denied=[f"{privilege} on {name}" for name, privilege in denied],
+        offset=offset,
+        offset_error=trip / 2,
+    )

@@ -9,6 +9,8 @@ Every operation may raise ServerError and Unavailable (if ``sent`` is true, its 
 
 from __future__ import annotations
 
+from leasework.config import Settings
+from leasework.pg.connection.pool import Pool
 from leasework.store.deadlines import DeadlineStore
 from leasework.store.jobs import JobStore
 from leasework.store.limits import LimitStore
@@ -18,10 +20,35 @@ from leasework.store.schedules import ScheduleStore
 
 
 class Store(NodeStore, JobStore, LimitStore, ScheduleStore, DeadlineStore, OperatorStore):
-    """All operations."""
+    """All operations over one pool. Belongs to one event loop."""
 
-    async def close(self) -> None:
-        """Wait for running operations, then close every connection."""
+    def __init__(
+        self, settings: Settings, role: str, connections: int = 1, idle_seconds: float | None = None
+    ) -> None:
+        super().__init__(Pool(settings, role, connections, idle_seconds))
+
+    @property
+    def pool(self) -> Pool:
+        """The pool, for readers that share the store's connections."""
+        return self._pool
+
+    @property
+    def statements(self) -> int:
+        return self._pool.statements
+
+    async def notify(self, message: str) -> bool:
+        """Send a notification, for the self-test of LISTEN. False if the server's notification
+        queue is half full; then none is sent."""
+        return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
 
     def shut(self) -> None:
         """Break every connection now. Waiting callers get Unavailable."""
+        self._pool.shut()
+
+    def abandon(self) -> None:
+        """Close the connections at the end of their event loop, or after it."""
+        self._pool.abandon()
+
+    async def close(self) -> None:
+        """Wait for running operations, then close every connection."""
+        await self._pool.close()

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
-from leasework_lab.sim.store import SimStore
-
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.store.limits import LimitStore
-from leasework.store.pg_reports import PgReports
-from leasework.store.pg_store import PgStore
-from leasework.store.reports import Reports
-from leasework.store.store import Store
 from tests.contract.world import World, at, plan, planned
 
 DAYS = {"events": 30, "ticks": 30, "attempts": 30, "history": 14}
@@ -24,17 +15,6 @@ def event(kind: str, age: float = 0.0) -> dict:
         "age": age, "kind": kind, "level": "info", "node": None, "worker_id": "w",
         "fields": {"x": 1},
     }  # fmt: skip
-
-
-def test_every_operation_of_the_ports_is_there():
-    """One that a class only inherits from its port would return None."""
-    for name in (name for name in dir(Store) if not name.startswith("_")):
-        if name != "execute" and name not in vars(LimitStore):  # the simulation has no limits
-            assert getattr(SimStore, name) is not getattr(Store, name), name
-    for port, kind in ((Store, PgStore), (Reports, PgReports)):
-        for name, method in inspect.getmembers(port, inspect.iscoroutinefunction):
-            if not hasattr(method, "__wrapped__") and name != "get_schedule":  # not declared
-                assert getattr(kind, name) is not method, name
 
 
 async def test_events_are_listed_newest_first(world: World):

@@ -23,8 +23,6 @@ from leasework.model.states import State
 from leasework.store.jobs import Acked, AckItem
 from leasework.store.nodes import Heartbeat, NodeIdentity, Signal
 from leasework.store.operation import Term
-from leasework.store.pg_reports import PgReports
-from leasework.store.pg_store import PgStore
 from leasework.store.reports import Reports
 from leasework.store.schedules import ScheduleDefinition, TickDecision, TickPlan
 from leasework.store.store import Store
@@ -224,7 +222,7 @@ async def simulated() -> AsyncIterator[World]:
 @asynccontextmanager
 async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
     settings = Settings(dsn=dsn)
-    stores = [PgStore(settings, f"contract{n}") for n in (1, 2)]
+    stores = [Store(settings, f"contract{n}") for n in (1, 2)]
 
     @asynccontextmanager
     async def hold(job: UUID) -> AsyncIterator[None]:
@@ -252,7 +250,7 @@ async def real(dsn: str, direct_dsn: str) -> AsyncIterator[World]:
                 found.append(note.payload)
             return found
 
-        reports = PgReports(stores[0].pool)
+        reports = Reports(stores[0].pool)
         yield await _joined(stores[0], stores[1], hold, forget, heard, reports)
     for store in stores:
         await store.close()

@@ -48,7 +48,7 @@ from leasework.model.states import FINISHED, TRANSITIONS, WAITING, State
 from leasework.store.jobs import AckItem
 from leasework.store.nodes import NodeIdentity
 from leasework.store.operation import Term
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 
 QUEUE = "life"
 MAX_CRASHES = 2
@@ -73,7 +73,7 @@ class Life(RuleBasedStateMachine):
     """The steps; ``run``, ``store`` and a connection to ``look`` with come from the server."""
 
     run: Any
-    store: PgStore
+    store: Store
     look: psycopg.Connection[Any]
 
     @initialize()
@@ -343,7 +343,7 @@ def machine(migrated: str) -> Iterator[type[Life]]:
     """The machine on a server of its own."""
     chosen = Settings(dsn=migrated)
     with asyncio.Runner() as runner, psycopg.connect(migrated, autocommit=True) as look:
-        store = PgStore(chosen, "life")
+        store = Store(chosen, "life")
 
         class OnThisServer(Life):
             def run(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -84,16 +84,16 @@ def _believe_for_ever() -> None:
 
 
 def _new_ids_for_each_try() -> None:
-    from leasework.store.pg_jobs import PgJobs
+    from leasework.store.jobs import JobStore
 
-    enqueue = PgJobs.enqueue
+    enqueue = JobStore.enqueue
 
     async def anew(self: Any, jobs: Any, limit: int, retried: bool, now: Any) -> Any:
         if retried:
             jobs = [(uuid4(), job) for _, job in jobs]
         return await enqueue(self, jobs, limit, False, now)
 
-    setattr(PgJobs, "enqueue", anew)  # noqa: B010
+    setattr(JobStore, "enqueue", anew)  # noqa: B010
 
 
 def _no_drain() -> None:

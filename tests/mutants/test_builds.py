@@ -94,9 +94,9 @@ import sys
 from tests.mutants.builds import BY_NAME
 from leasework.model.lease import Lease, Watch
 from leasework.node.node import Node
-from leasework.store.pg_jobs import PgJobs
+from leasework.store.jobs import JobStore
 from leasework.jobs.attempt import Attempts
-kinds = (Lease, Watch, Node, PgJobs, Attempts)
+kinds = (Lease, Watch, Node, JobStore, Attempts)
 before = [dict(vars(kind)) for kind in kinds]
 BY_NAME[sys.argv[1]].patch()
 pairs = [(old, vars(kind), name) for kind, old in zip(kinds, before) for name in vars(kind)]

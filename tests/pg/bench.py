@@ -14,10 +14,9 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob, JobOptions, JobRequest
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.store.jobs import Acked, AckItem
+from leasework.store.jobs import Acked, AckItem, _copy_lines, claim_params
 from leasework.store.nodes import NodeIdentity
-from leasework.store.pg_jobs import _copy_lines, claim_params
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 
 
 def copy_line() -> str:
@@ -29,13 +28,13 @@ def copy_line() -> str:
 class Bench:
     """``store`` does what a node ``node`` would; ``user`` is a transaction of somebody else."""
 
-    store: PgStore
+    store: Store
     user: psycopg.AsyncConnection[Any]
     node: UUID = field(default_factory=uuid4)
 
     @classmethod
     async def make(
-        cls, store: PgStore, user: psycopg.AsyncConnection[Any], lease: float = 10.0
+        cls, store: Store, user: psycopg.AsyncConnection[Any], lease: float = 10.0
     ) -> Bench:
         bench = cls(store, user)
         identity = NodeIdentity(bench.node, "a", "r", "host", 1, "0", True, ("t",), {"default": 1})

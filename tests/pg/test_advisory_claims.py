@@ -18,7 +18,7 @@ from leasework.errors import ConfigError
 from leasework.jobs.producer import claim_by_advisory_locks
 from leasework.pg.sql import statement
 from leasework.store.nodes import NodeIdentity
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from tests.pg.bench import Bench
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -71,7 +71,7 @@ async def test_workers_of_both_kinds_drain_a_queue_and_each_job_runs_once(
     claimed once, as by claimers of the default kind alone."""
     counts: dict[str, Counter[UUID]] = {}
     for kinds in ("rows", "mixed", "advisory"):
-        store = PgStore(Settings(dsn=migrated), "work", 8)
+        store = Store(Settings(dsn=migrated), "work", 8)
         user = await psycopg.AsyncConnection.connect(migrated)
         claimers = [await Bench.make(store, user) for _ in range(8)]
         jobs = {await claimers[0].enqueue(priority=n % 3) for n in range(300)}
@@ -104,7 +104,7 @@ async def test_workers_of_both_kinds_drain_a_queue_and_each_job_runs_once(
 
 
 async def test_a_single_claimer_gets_the_same_order_as_by_default(migrated: str) -> None:
-    store = PgStore(Settings(dsn=migrated), "work")
+    store = Store(Settings(dsn=migrated), "work")
     user = await psycopg.AsyncConnection.connect(migrated)
     bench = await Bench.make(store, user)
     orders = []

@@ -18,7 +18,7 @@ from leasework import App, Context, SyncContext
 from leasework.errors import Conflict, JobCancelled, JobFailed
 from leasework.model.job import ClaimedJob
 from leasework.model.states import State
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import forever, until_async
@@ -174,7 +174,7 @@ async def test_whichever_comes_first_a_cancel_or_the_end_of_a_claim_the_job_is_c
     for _ in range(60):
         await bench.enqueue()
     pairs = [(job.id, job.claim_token) for job in await bench.claim()]
-    store, other = bench.store, PgStore(app.settings, "other")
+    store, other = bench.store, Store(app.settings, "other")
 
     async def take(job: UUID, token: int) -> None:
         if way == "requeue":

@@ -15,7 +15,7 @@ from leasework.cli.overview import of_facts
 from leasework.config import Settings
 from leasework.env import Env
 from leasework.pg.sql import statement
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 from leasework.watch.inspector import Inspector
 from tests.pg.bench import Bench
@@ -262,7 +262,7 @@ async def test_a_claim_of_a_node_that_has_just_registered_is_never_taken_for_str
     job = await bench.claimed()
     await sql("truncate leasework.node cascade")
     await sql("truncate leasework.claimed_to")
-    store = PgStore(Settings(dsn=migrated), "second")
+    store = Store(Settings(dsn=migrated), "second")
     async with await psycopg.AsyncConnection.connect(migrated) as other:
         stops = "insert into leasework.claimed_to values (%s, 'default', 1, 1)"
         await other.execute(stops, [bench.node])

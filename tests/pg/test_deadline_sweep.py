@@ -23,8 +23,8 @@ from leasework.model.deadline import Callback, Promise
 from leasework.model.job import ClaimedJob, JobRequest
 from leasework.pg.schema import migrate
 from leasework.pg.sql import statement
-from leasework.store.pg_reports import PgReports
-from leasework.store.pg_store import PgStore
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -199,9 +199,9 @@ async def test_a_sweeper_that_hangs_holds_up_no_other(
 
 # -- completions -----------------------------------------------------------------------------------
 @asynccontextmanager
-async def _racers(dsn: str) -> AsyncIterator[tuple[Bench, PgStore]]:
+async def _racers(dsn: str) -> AsyncIterator[tuple[Bench, Store]]:
     await migrate.apply(Settings(dsn=dsn))
-    stores = [PgStore(Settings(dsn=dsn), f"racer{n}") for n in (1, 2)]
+    stores = [Store(Settings(dsn=dsn), f"racer{n}") for n in (1, 2)]
     try:
         async with _session(dsn) as user:
             yield await Bench.make(stores[0], user), stores[1]
@@ -254,7 +254,7 @@ async def test_a_completion_races_the_sweep_and_there_is_one_verdict(
         jobs = await _running(bench, races)
         due = {
             row.id: row.due_at
-            for row in await PgReports(sweeper.pool).deadlines("armed", None, 10_000)
+            for row in await Reports(sweeper.pool).deadlines("armed", None, 10_000)
         }
         told: set[UUID] = set()
         delay = 0.0

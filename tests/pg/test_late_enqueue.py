@@ -24,8 +24,8 @@ from leasework import App, errors
 from leasework.config import Settings
 from leasework.model.job import JobRequest
 from leasework.pg.connection.session import Session
-from leasework.store.pg_jobs import _copy_lines
-from leasework.store.pg_store import PgStore
+from leasework.store.jobs import _copy_lines
+from leasework.store.store import Store
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
 from tests.support.wait import until, until_async
@@ -100,18 +100,18 @@ FINISHED = f"""
 
 
 @pytest.fixture(params=["read committed", "repeatable read"])
-async def late(direct_dsn: str, migrated: str, request: Any) -> AsyncIterator[PgStore]:
+async def late(direct_dsn: str, migrated: str, request: Any) -> AsyncIterator[Store]:
     """With an open connection, of a role whose transactions have this by default."""
     isolation = request.param.replace(" ", "\\ ")
     options = f"-c default_transaction_isolation={isolation}"
-    store = PgStore(Settings(dsn=make_conninfo(direct_dsn, options=options)), "user")
+    store = Store(Settings(dsn=make_conninfo(direct_dsn, options=options)), "user")
     await store.deaths(1)
     yield store
     await store.close()
 
 
 async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
-    late: PgStore, sql: Any, migrated: str
+    late: Store, sql: Any, migrated: str
 ) -> None:
     """Its statement began before its repetition and the end of that one's job were committed."""
     job, request = uuid4(), JobRequest(task="t", payload="{}")
@@ -126,7 +126,7 @@ async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
     assert await sql("select count(*) from leasework.job") == [(0,)]
 
 
-async def test_a_plain_enqueue_does_not_wait_for_the_history(late: PgStore, migrated: str) -> None:
+async def test_a_plain_enqueue_does_not_wait_for_the_history(late: Store, migrated: str) -> None:
     """An old day is being dropped: its lock is on all of them."""
     sent = [(uuid4(), JobRequest(task="t", payload="{}"))]
     async with await psycopg.AsyncConnection.connect(migrated) as other:

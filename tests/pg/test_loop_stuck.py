@@ -9,7 +9,7 @@ import pytest
 
 from leasework import App
 from leasework.errors import Unavailable
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from tests.support.wait import until
 
 RETURNED = "select count(*) from leasework.job where not fresh and node is null"
@@ -19,9 +19,9 @@ async def test_what_could_not_be_given_back_at_once_is_given_back_later(
     migrated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, failures = App(migrated, recover_within=9), []
-    give_back: Any = PgStore.give_back
+    give_back: Any = Store.give_back
 
-    async def fails_once(store: PgStore, *given: Any) -> int:
+    async def fails_once(store: Store, *given: Any) -> int:
         if not failures:
             failures.append(given)
             raise Unavailable("the link is down", sent=True)
@@ -45,7 +45,7 @@ async def test_what_could_not_be_given_back_at_once_is_given_back_later(
     job = await block.enqueue()
     for _ in range(5):
         await nap.enqueue()
-    monkeypatch.setattr(PgStore, "give_back", fails_once)
+    monkeypatch.setattr(Store, "give_back", fails_once)
     async with app.node():
         assert await job.wait(90) == 1
     await app.close()

@@ -18,8 +18,8 @@ from leasework.config import Settings
 from leasework.model.deadline import Callback, Promise
 from leasework.model.job import ClaimedJob
 from leasework.model.states import State
-from leasework.store.pg_reports import PgReports
-from leasework.store.pg_store import PgStore
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
@@ -91,7 +91,7 @@ async def alone(migrated: str, sql: Any) -> str:
 async def quiet(alone: str) -> AsyncIterator[Bench]:
     """A node of one session, whose reads are known when it is closed. Nobody else analyzes."""
     async with await psycopg.AsyncConnection.connect(alone) as user:
-        yield await Bench.make(PgStore(Settings(dsn=alone), "work"), user)
+        yield await Bench.make(Store(Settings(dsn=alone), "work"), user)
 
 
 async def rows_read(sql: Any, table: str) -> tuple[int, int]:
@@ -235,7 +235,7 @@ async def test_status_sees_a_queue_behind_a_long_one(quiet: Bench, sql: Any) -> 
     await sql(BURST, {"jobs": 12_000})
     await quiet.enqueue(queue="late")
     await sql("update leasework.job set run_at = now() - interval '1 day' where queue = 'late'")
-    summary = await PgReports(quiet.store.pool).summary(None)
+    summary = await Reports(quiet.store.pool).summary(None)
     assert set(summary.queues) == {"default", "late"}
     assert summary.oldest_seconds and summary.oldest_seconds > 86_000
     await quiet.store.close()

@@ -11,7 +11,7 @@ import pytest
 
 from leasework import App
 from leasework.config import Limits, Polling
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from tests.support.wait import until_async
 
 QUEUES = {f"q{number:02}": 2 for number in range(50)}
@@ -21,15 +21,15 @@ QUEUES = {f"q{number:02}": 2 for number in range(50)}
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     """The limits of each claim."""
     asked: list[dict[str, int]] = []
-    claim = PgStore.claim
+    claim = Store.claim
 
     async def noted(
-        self: PgStore, node: Any, epoch: int, limits: Mapping[str, int], *rest: Any
+        self: Store, node: Any, epoch: int, limits: Mapping[str, int], *rest: Any
     ) -> Any:
         asked.append(dict(limits))
         return await claim(self, node, epoch, limits, *rest)
 
-    monkeypatch.setattr(PgStore, "claim", noted)
+    monkeypatch.setattr(Store, "claim", noted)
     return asked
 
 
@@ -134,16 +134,16 @@ async def test_a_wake_up_during_a_claim_is_followed_by_another_claim(
     async def work() -> str:
         return "done"
 
-    claim, late, asleep = PgStore.claim, [], False
+    claim, late, asleep = Store.claim, [], False
 
-    async def slow(self: PgStore, *given: Any) -> Any:
+    async def slow(self: Store, *given: Any) -> Any:
         found = await claim(self, *given)
         if asleep and not late:
             late.append(await work.enqueue())
             node._producer.look("default")
         return found
 
-    monkeypatch.setattr(PgStore, "claim", slow)
+    monkeypatch.setattr(Store, "claim", slow)
     async with alone.node(queues={"default": 1}) as node:
         await all_sleep(sql, 1)
         asleep = True

@@ -16,8 +16,8 @@ from leasework.duties.leading import Pruner
 from leasework.env import Clock, Env
 from leasework.loops.service import ServiceContext
 from leasework.store.operation import Term
-from leasework.store.pg_reports import PgReports
-from leasework.store.pg_store import PgStore
+from leasework.store.reports import Reports
+from leasework.store.store import Store
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -30,7 +30,7 @@ class HandClock(Clock):
         return self.at
 
 
-class CountingStore(PgStore):
+class CountingStore(Store):
     asked = 0
 
     async def prune_days(self, keep_days: int, now: datetime | None) -> int:
@@ -41,7 +41,7 @@ class CountingStore(PgStore):
 async def test_rows_are_pruned_although_a_day_cannot_be_made(migrated: str, sql: Sql):
     """An administrator has made a partition that overlaps it."""
     events: list[str] = []
-    store = PgStore(Settings(dsn=migrated), "work")
+    store = Store(Settings(dsn=migrated), "work")
     env = Env(clock=HandClock(), rng=random.Random(1))
     term = Term("default", 1)
     pruner = Pruner(
@@ -108,7 +108,7 @@ async def test_rows_are_pruned_behind_a_long_reader_and_the_days_are_asked_for_o
 async def test_an_expired_key_that_a_new_job_is_taking_over_stays_that_jobs(
     migrated: str, sql: Sql
 ):
-    store = PgStore(Settings(dsn=migrated), "work")
+    store = Store(Settings(dsn=migrated), "work")
     days = {"events": 14, "ticks": 30, "attempts": 7, "history": 14}
     job = '{"task": "mail", "unique": "7", "unique_for": 3600}'
     wanted = f"select id, created from leasework.enqueue('{job}')"
@@ -183,9 +183,9 @@ async def test_expired_jobs_of_the_default_partition_are_deleted(migrated: str, 
         "select gen_random_uuid(), now() - n * interval '1 day', 'q', 't', 0, now(), now(), 1, 1, "
         "0, 'completed', '{}' from generate_series(-20, 20, 40) n"
     )
-    store = PgStore(Settings(dsn=migrated), "work")
+    store = Store(Settings(dsn=migrated), "work")
     [(oldest,)] = await sql("select min(finished_at) from leasework.job_done_default")
-    assert (await PgReports(store.pool).summary(None)).undated == oldest
+    assert (await Reports(store.pool).summary(None)).undated == oldest
     await store.prune_days(7, None)
     assert await sql("select finished_at > now() from leasework.job_done_default") == [(True,)]
     await store.close()

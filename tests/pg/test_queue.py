@@ -23,7 +23,7 @@ from leasework.errors import (
 from leasework.model.backoff import Backoff
 from leasework.model.job import JobRecord
 from leasework.model.states import State
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from tests.support.wait import forever, until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -43,7 +43,7 @@ async def reaches(app: App, job: Any, state: State) -> JobRecord:
 async def test_a_job_counts_as_created_although_the_first_answer_was_lost(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    enqueue = PgStore.enqueue
+    enqueue = Store.enqueue
 
     async def loses_the_first_answer(
         self: Any, jobs: Any, most: int, retried: bool, now: Any
@@ -53,7 +53,7 @@ async def test_a_job_counts_as_created_although_the_first_answer_was_lost(
             raise Unavailable("the connection was lost", sent=True)
         return answers
 
-    monkeypatch.setattr(PgStore, "enqueue", loses_the_first_answer)
+    monkeypatch.setattr(Store, "enqueue", loses_the_first_answer)
     send = app.task(name="send")(lambda: None)
     first = await send.using(unique="k").enqueue()
     again = await send.using(unique="k").enqueue()

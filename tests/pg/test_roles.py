@@ -21,7 +21,7 @@ from leasework.config import Settings
 from leasework.env import Env
 from leasework.errors import PermissionDenied, Unavailable
 from leasework.pg.schema import migrate, roles
-from leasework.store.examination import examine
+from leasework.store.setup import examine
 from leasework.web import Login, dashboard
 from tests.support.wait import until_async
 

@@ -11,7 +11,7 @@ import pytest
 from leasework.model.begins import Begins, Seen
 from leasework.model.job import ClaimedJob
 from leasework.pg.sql import statement
-from leasework.store.pg_jobs import claim_params
+from leasework.store.jobs import claim_params
 from tests.pg.bench import Bench
 from tests.pg.claim_worker import TURN, Run, Worker, jobs_of
 from tests.support.wait import until_async

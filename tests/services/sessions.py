@@ -21,8 +21,8 @@ from leasework.pg.sql import statement
 from leasework.store.jobs import AckItem
 from leasework.store.nodes import Heartbeat, NodeIdentity
 from leasework.store.operation import Term
-from leasework.store.pg_store import PgStore
 from leasework.store.schedules import ScheduleDefinition, TickDecision, TickPlan
+from leasework.store.store import Store
 from tests.support.wait import until_async
 
 LEASE = 6.0
@@ -34,7 +34,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 class Process:
     """What one process does, one statement at a time."""
 
-    store: PgStore
+    store: Store
     identity: NodeIdentity
     token: int = 0
     epoch: int = 1
@@ -178,7 +178,7 @@ async def two_processes(dsn: str) -> AsyncIterator[Two]:
         identity = NodeIdentity(
             uuid4(), "default", "r", "host", pid, "0", True, ("t",), {"default": 1}
         )
-        processes.append(Process(PgStore(settings, f"test{pid}"), identity))
+        processes.append(Process(Store(settings, f"test{pid}"), identity))
     a, b = processes
     async with (
         await psycopg.AsyncConnection.connect(dsn, autocommit=True) as user,

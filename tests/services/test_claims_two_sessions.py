@@ -18,7 +18,7 @@ import pytest
 from leasework.errors import Conflict
 from leasework.model.begins import Begins
 from leasework.pg.sql import statement
-from leasework.store.pg_jobs import claim_params
+from leasework.store.jobs import claim_params
 from tests.pg.claim_worker import jobs_of
 from tests.services.sessions import Process, Two, execute, two_processes
 from tests.support.wait import until_async

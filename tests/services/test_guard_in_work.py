@@ -17,7 +17,7 @@ from leasework import Context
 from leasework.env import Env
 from leasework.jobs.running import Claim, Overdue, Running
 from leasework.model.job import ClaimedJob
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 from tests.services.several import TIMES, Database, several_apps
 from tests.support.wait import forever, until, until_async
 
@@ -26,7 +26,7 @@ FAR = 1.3 * TIMES.trust / JOBS
 """Seconds for a round trip: all of them take longer than the node's lease may be trusted."""
 
 
-class FarStore(PgStore):
+class FarStore(Store):
     async def requeue(self, *given: Any) -> Any:
         await asyncio.sleep(FAR)
         return await super().requeue(*given)

@@ -17,7 +17,7 @@ from leasework.lease import messages
 from leasework.lease.guard import Guard
 from leasework.lease.host import Host
 from leasework.store.nodes import NodeIdentity
-from leasework.store.pg_store import PgStore
+from leasework.store.store import Store
 
 TIMES = Timings.derive(9)
 W = wait_seconds(TIMES.lease)
@@ -33,7 +33,7 @@ class HandClock(Clock):
         return self.at
 
 
-class SlowStore(PgStore):
+class SlowStore(Store):
     """A store whose answers come ``delay`` seconds late, by the caller's clock."""
 
     clock: HandClock

@@ -7,12 +7,15 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 import pytest
+from leasework_lab.sim.rows import SimDatabase
 from leasework_lab.sim.store import SimStore
 from msgspec import Struct
 
+from leasework.env import Env
 from leasework.errors import QueryFailed
+from leasework.pg.connection.fast.link import Row
 from leasework.store.limits import LimitStore
-from leasework.store.operation import Operation, Operations, Row, count, operation, value
+from leasework.store.operation import Operation, Operations, count, operation, value
 from leasework.store.store import Store
 
 
@@ -39,7 +42,7 @@ class Line(NamedTuple):
 class Shop(Operations):
     """Answers with the rows that it was given, and keeps what it was asked."""
 
-    def __init__(self, *rows: Row) -> None:
+    def __init__(self, *rows: Row) -> None:  # without a pool
         self.rows = list(rows)
         self.asked: tuple[str, dict[str, Any], float | None] | None = None
         self.documents: frozenset[str] = frozenset()
@@ -149,17 +152,16 @@ async def test_a_record_is_sent_as_its_fields_and_tuples_as_one_array_for_each_c
     assert shop.asked[1] | {"points_x": (), "pairs_2": ()} == shop.asked[1]
 
 
-async def test_a_store_without_an_executor_says_which_declaration_it_lacks():
-    class Empty(Shop):
-        execute = Operations.execute
-
-    with pytest.raises(QueryFailed, match="shop/one"):
-        await Empty().one()
+async def test_an_operation_that_the_simulation_lacks_is_refused_by_its_name():
+    with pytest.raises(QueryFailed, match="limit/throttle"):
+        await SimStore(SimDatabase(Env().wall_now)).throttle("key", 1.0, None)
 
 
 def test_the_simulated_store_has_a_handler_for_every_operation():
-    others = ("execute", "close", "shut", "get_schedule")  # the last one is made of another one
-    declared = {name for name in dir(Store) if not name.startswith("_") and name not in others}
+    """The real methods would look for a connection."""
+    real = {"pool", "statements", "notify", "abandon"}
+    made_of_others = {"ack_again"}
+    declared = {name for name in dir(Store) if not name.startswith("_")} - real - made_of_others
     declared -= {name for name in vars(LimitStore)}  # the simulation has no limits
     missing = [name for name in declared if getattr(SimStore, name) is getattr(Store, name)]
     assert len(declared) > 60 and not missing

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from leasework.env import Rng
 from leasework.errors import LeaseworkError, QueryFailed, Unavailable
+from leasework.store.listener import Handlers
 from leasework.store.store import Store
-from leasework.store.wakeups import Handlers
 from leasework_lab.sim.loop import VirtualLoop
 from leasework_lab.sim.store import SimStore
 

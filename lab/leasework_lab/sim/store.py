@@ -1,11 +1,15 @@
 """The Store in memory, on which the simulation runs.
 
-``tests/contract`` runs one suite on this and on PgStore, which shows how far the simulation can be
-trusted. Several stores on one :class:`SimDatabase` stand for several processes' sessions.
+``tests/contract`` runs one suite on this and on the real Store, which shows how far the simulation
+can be trusted. Several stores on one :class:`SimDatabase` stand for several processes' sessions.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from leasework.errors import QueryFailed
+from leasework.store.operation import Operation
 from leasework.store.store import Store
 from leasework_lab.sim.rows import SimDatabase
 from leasework_lab.sim.store_claims import SimAdvisoryClaims
@@ -29,6 +33,11 @@ class SimStore(
 
     def __init__(self, db: SimDatabase) -> None:
         self.db = db
+
+    async def execute(
+        self, operation: Operation, params: dict[str, Any], timeout: float | None
+    ) -> list[tuple[Any, ...]]:
+        raise QueryFailed("the simulation does not have this operation", got=operation.sql)
 
     def shut(self) -> None:
         """Nothing waits here."""

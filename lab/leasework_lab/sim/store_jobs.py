@@ -188,15 +188,11 @@ class SimJobs(JobStore):
         row.attempt -= 0 if decision.counts else 1
         row.run_at = moment + timedelta(seconds=decision.run_in)
 
-    async def ack_again(self, node: UUID, items: Sequence[AckItem], now: Now) -> Acked:
-        acked = await self.ack(node, items, now)
-        rest = [i for i in items if i.job not in acked.written and i.job not in acked.locked]
-        before = {item.job for item in rest if not self._was_taken(item)}
-        return Acked(acked.written | before, acked.locked)
-
-    def _was_taken(self, item: AckItem) -> bool:
-        row = self.db.jobs.get(item.job) or self.db.done.get(item.job)
-        return row is not None and row.claim_token != item.token
+    async def was_taken(self, ids: Sequence[UUID], tokens: Sequence[int]) -> set[UUID]:
+        db = self.db
+        rows = {job: db.jobs.get(job) or db.done.get(job) for job in ids}
+        now = {job: row.claim_token for job, row in rows.items() if row}
+        return {job for job, token in zip(ids, tokens, strict=True) if now.get(job, token) != token}
 
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion:
         if self.db.claimed(job, token, node) is None:

@@ -1,1 +1,1 @@
-"""The schema: its migrations, its roles, and the doctor's examination of the database."""
+"""The schema: its migrations and its roles."""
