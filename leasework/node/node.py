@@ -93,13 +93,15 @@ class Node:
         for name, count in self._plan.queues.items():
             claim = self._plan.claims.get(name, "rows")
             self.executor.queues[name] = LocalQueue(name, count, claim)
-        self.wakeups = tools.wakeups(self._handlers(), emit)
+        handlers: dict[str, Callable[[str], None]] = {}
+        self.wakeups = tools.wakeups(handlers, emit)
         host = self._host = self._make_host()
         self.guard = Guard(tools.guard_store, env, settings.timings, emit, host)
         self._sleepers = Sleepers(self._store, self.guard)
         not_tasks = self.attempts.not_tasks
         self._claimer = Claimer(context, tools.claims, self.guard, self.executor, not_tasks)
         self._build_loops()
+        handlers |= self._handlers()
 
     def _build_loops(self) -> None:
         context, plan = self.context, self._plan
@@ -351,7 +353,7 @@ class Node:
                 self.guard.poke()
 
         return {
-            "q": on_jobs,
+            "q": on_jobs if self._limited else self._producer.look,
             "d": on_death,
             "e": lambda _: self.guard.poke(),
             "l": lambda subject: self.guard.lock_is_free(subject),

@@ -136,9 +136,9 @@ class JobStore(Operations):
                 "payload": job.payload,
                 "now": now,
             }
-            seconds = self._pool.seconds_for(len(job.payload))
+            seconds = self.pool.seconds_for(len(job.payload))
             try:
-                rows = await self._pool.fetch("job/enqueue_plain", params, seconds)
+                rows = await self.pool.fetch("job/enqueue_plain", params, seconds)
                 return [(job_id, bool(rows[0][0]))]
             except PermissionDenied:
                 self._may_insert = False
@@ -146,10 +146,10 @@ class JobStore(Operations):
         if retried:
             requests = [{**request, "retried": True} for request in requests]
         sent = json.dumps(requests)
-        seconds = self._pool.seconds_for(len(sent))
+        seconds = self.pool.seconds_for(len(sent))
         waits = any(job.options.unique for _, job in jobs)
         params = {"jobs": sent, "now": now}
-        rows = await self._pool.fetch("job/enqueue", params, seconds, waits=waits)
+        rows = await self.pool.fetch("job/enqueue", params, seconds, waits=waits)
         return [(job_id, created) for job_id, created in rows]
 
     async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
@@ -159,10 +159,10 @@ class JobStore(Operations):
         arguments."""
         queues: set[str] = set()
         # prepares each block while the server works on the previous one
-        await self._pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
+        await self.pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
         # The jobs are committed. A lost wake-up costs one poll and is not the caller's error.
         with suppress(LeaseworkError):
-            await self._pool.fetch("job/wake", {"queues": sorted(queues)})
+            await self.pool.fetch("job/wake", {"queues": sorted(queues)})
 
     async def claim(
         self,
@@ -175,13 +175,13 @@ class JobStore(Operations):
     ) -> list[ClaimedJob]:
         """Claim at most ``limits`` jobs of each queue, best first. ``begins`` records where the
         next claim may begin. None: begin at the first job."""
-        begins = begins or Begins(self._pool.now)
+        begins = begins or Begins(self.pool.now)
         jobs: list[ClaimedJob] = []
         again = bool(limits)
         while again:
             params = claim_params(node, epoch, limits, not_tasks, now, begins)
             known = begins.server, len(begins.shared)
-            for *job, seen in await self._pool.fetch("job/claim", params):
+            for *job, seen in await self.pool.fetch("job/claim", params):
                 if seen is None:
                     jobs.append(ClaimedJob(*job))
                 else:
@@ -207,7 +207,7 @@ class JobStore(Operations):
             "now": now,
         }
         if all(d.state is State.COMPLETED for d in decisions):
-            left = await self._pool.fetch("job/ack_completed", params)  # shorter
+            left = await self.pool.fetch("job/ack_completed", params)  # shorter
         else:
             params |= {
                 "states": [str(d.state) for d in decisions],
@@ -217,7 +217,7 @@ class JobStore(Operations):
                 "counts": [d.counts for d in decisions],
                 "held": [d.held_because for d in decisions],
             }
-            fetch = partial(self._pool.fetch, "job/ack")
+            fetch = partial(self.pool.fetch, "job/ack")
             try:
                 left = await fetch(params)
             except BadPayload:
@@ -303,7 +303,7 @@ class JobStore(Operations):
 
     async def get(self, job: UUID) -> JobRecord | None:
         for _ in range(2):  # one that is moving between its tables may be in neither
-            rows = await self._pool.fetch("job/get", {"job": job})
+            rows = await self.pool.fetch("job/get", {"job": job})
             if rows:
                 return JobRecord(*rows[0])
         return None

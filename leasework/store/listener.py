@@ -66,7 +66,6 @@ class Listener:
     _emit: Emit
 
     def __post_init__(self) -> None:
-        self._pool = self._store.pool
         self._task: asyncio.Task[None] | None = None
         self.healthy = False
         self.pooled = False
@@ -88,7 +87,7 @@ class Listener:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._pool.unlisten(self._on_notification)
+        self._store.pool.unlisten(self._on_notification)
 
     def check(self) -> None:
         if self.healthy:
@@ -114,7 +113,7 @@ class Listener:
     async def _listen(self) -> str:
         """Listen until it fails, and return the reason."""
         self._lost.clear()
-        facts = await self._pool.listen(self._on_notification)
+        facts = await self._store.pool.listen(self._on_notification)
         self.pooled = facts.pooled
         if self.pooled:
             self._said = False  # report this reason even after an earlier one

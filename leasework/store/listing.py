@@ -44,18 +44,18 @@ class JobLists(Operations):
         """Return at most ``limit`` jobs that match."""
         found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
         after: str | None = None
-        began = self._pool.now()
+        began = self.pool.now()
         while True:
             ids, after = await self.matching(wanted, after, limit - len(found))
             found.update(dict.fromkeys(ids))
             if after is None or len(found) >= limit:
                 break
-            if self._pool.now() - began > self._seconds:
+            if self.pool.now() - began > self._seconds:
                 raise Unavailable(
                     f"the list was not complete after {self._seconds:g} s",
                     do="Narrow it, for example by a state, or raise LEASEWORK_CALL_TIMEOUT",
                 )
-        rows = await self._pool.fetch("job/records", {"ids": list(found)})
+        rows = await self.pool.fetch("job/records", {"ids": list(found)})
         by_id = {row[0]: JobRecord(*row) for row in rows}
         # a job may have gone on since its id was found
         records = [by_id[i] for i in found if i in by_id]
@@ -65,7 +65,7 @@ class JobLists(Operations):
         scan = _scan(wanted, limit + 1, Tuning.page_rows)
         ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
         more, ids = cursors[limit - 1] if len(ids) > limit else end, ids[:limit]
-        rows = await self._pool.fetch("web/jobs_shown", {"ids": ids})
+        rows = await self.pool.fetch("web/jobs_shown", {"ids": ids})
         by_id = {row[0]: JobRecord(*row) for row in rows}  # a job that has moved may be missing
         return JobPage([by_id[i] for i in ids if i in by_id], more, looked)
 
@@ -91,18 +91,18 @@ class JobLists(Operations):
             return await self._waiting(params, after)
         params["before"] = _uuid(after) if after else _LAST
         if wanted.state in FINISHED - {State.COMPLETED}:
-            rows = await self._pool.fetch("web/jobs_bad", params)
+            rows = await self.pool.fetch("web/jobs_bad", params)
         else:
             params["waiting"] = wanted.state not in FINISHED
             params["finished"] = wanted.state not in WAITING and not wanted.unfinished
-            rows = await self._pool.fetch("web/jobs_newest", params)
+            rows = await self.pool.fetch("web/jobs_newest", params)
         looked, last, ids = rows[0]
         end = str(last) if looked >= scan and last is not None else None
         return ids, [str(i) for i in ids], end, looked
 
     async def _running(self, params: dict[str, Any], after: str | None) -> Look:
         params.update(after=_uuid(after) if after else _FIRST, scan=Tuning.running_rows)
-        cut, looked, ids = (await self._pool.fetch("web/jobs_running", params))[0]
+        cut, looked, ids = (await self.pool.fetch("web/jobs_running", params))[0]
         if cut:
             raise BadFilter(
                 f"{Tuning.running_rows:,} available jobs or more stand before the running ones",
@@ -113,7 +113,7 @@ class JobLists(Operations):
     async def _waiting(self, params: dict[str, Any], after: str | None) -> Look:
         due, _, last = (after or "").partition("|")
         params.update(due=_moment(due) if due else _LONG_AGO, after=_uuid(last) if last else _FIRST)
-        rows = await self._pool.fetch("web/jobs_waiting", params)
+        rows = await self.pool.fetch("web/jobs_waiting", params)
         looked, last_due, last_id, ids, dues = rows[0]
         end = f"{last_due.isoformat()}|{last_id}" if looked >= params["scan"] else None
         cursors = [f"{d.isoformat()}|{i}" for d, i in zip(dues, ids, strict=True)]
@@ -122,7 +122,7 @@ class JobLists(Operations):
     async def _nodes_named(self, name: str | None) -> list[UUID] | None:
         if name is None:
             return None
-        rows = await self._pool.fetch("web/nodes_named", {"name": name, "limit": _MOST_NODES + 1})
+        rows = await self.pool.fetch("web/nodes_named", {"name": name, "limit": _MOST_NODES + 1})
         if len(rows) > _MOST_NODES:
             raise BadFilter(
                 f"more than {_MOST_NODES:,} nodes, live and dead, have names that begin like this",

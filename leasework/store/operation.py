@@ -37,14 +37,23 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import EnumType
 from functools import cached_property, partial, wraps
 from itertools import islice
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    Concatenate,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import Struct, structs
 from psycopg.types.json import Jsonb
@@ -57,8 +66,10 @@ from leasework.pg.connection.pool import Pool
 Now = datetime | None
 """The time of a call. None: the database's own clock."""
 Answer = Callable[[list[Row]], Any]
+S = TypeVar("S", bound="Operations")
 P = ParamSpec("P")
 R = TypeVar("R")
+Method = Callable[Concatenate[S, P], Coroutine[Any, Any, R]]
 _CLEANUP_SECONDS = 1.0
 
 
@@ -135,36 +146,6 @@ class Operation:
         return self._answer or reader(self._hints["return"])
 
 
-class Operations:
-    """A part of the Store: operations over one pool."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def execute(
-        self, operation: Operation, params: dict[str, Any], timeout: float | None
-    ) -> list[Row]:
-        """Execute a declared operation's statement, and return its rows."""
-        for name, value in params.items():
-            if name in operation.documents:
-                params[name] = Jsonb(value, _dumps)
-            elif isinstance(value, (tuple, set, frozenset)):
-                params[name] = list(value)
-        fetch, how = self._pool.fetch, (timeout, operation.aside, operation.waits)
-        try:
-            try:
-                return await fetch(operation.sql, params, *how)
-            except BadPayload:
-                if not (words := words_in_ascii(params)):
-                    raise
-                return await fetch(operation.sql, {**params, **words}, *how)
-        except Conflict:  # so that the next try does not wait for a frozen process
-            with suppress(LeaseworkError):
-                old = {"seconds": self._pool.call_timeout, "now": None}
-                await self._pool.fetch("session/end_unread", old, _CLEANUP_SECONDS)
-            raise
-
-
 def _plain(value: Any) -> Any:
     """Convert what JSON lacks: records, times and ids."""
     return structs.asdict(value) if isinstance(value, Struct) else str(value)
@@ -185,17 +166,15 @@ def value(rows: list[Row]) -> Any:
 
 def operation(
     sql: str, *, answer: Answer | None = None, aside: bool = False, waits: bool = False
-) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+) -> Callable[[Method[S, P, R]], Method[S, P, R]]:
     """Declare an operation. See the module's docstring."""
 
-    def declare(method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    def declare(method: Method[S, P, R]) -> Method[S, P, R]:
         declared = Operation(method, sql, answer, aside, waits)
 
         @wraps(method)
-        async def run(*args: P.args, **kwargs: P.kwargs) -> R:
-            store, *given = args
-            assert isinstance(store, Operations)
-            params = declared.params(tuple(given), kwargs)
+        async def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            params = declared.params(args, kwargs)
             timeout = params.pop("timeout", None)
             found: R = declared.read(await store.execute(declared, params, timeout))
             return found
@@ -205,8 +184,34 @@ def operation(
     return declare
 
 
-class Clocked(Operations):
-    """Operations on a database whose time can be read."""
+class Operations:
+    """A part of the Store: operations over one pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+
+    async def execute(
+        self, operation: Operation, params: dict[str, Any], timeout: float | None
+    ) -> list[Row]:
+        """Execute a declared operation's statement, and return its rows."""
+        for name, value in params.items():
+            if name in operation.documents:
+                params[name] = Jsonb(value, _dumps)
+            elif isinstance(value, (tuple, set, frozenset)):
+                params[name] = list(value)
+        fetch, how = self.pool.fetch, (timeout, operation.aside, operation.waits)
+        try:
+            try:
+                return await fetch(operation.sql, params, *how)
+            except BadPayload:
+                if not (words := words_in_ascii(params)):
+                    raise
+                return await fetch(operation.sql, {**params, **words}, *how)
+        except Conflict:  # so that the next try does not wait for a frozen process
+            with suppress(LeaseworkError):
+                old = {"seconds": self.pool.call_timeout, "now": None}
+                await self.pool.fetch("session/end_unread", old, _CLEANUP_SECONDS)
+            raise
 
     @operation("schedule/clock")
     async def database_now(self, now: Now) -> datetime: ...

@@ -96,7 +96,7 @@ class OperatorStore(Operations):
         on other connections, which a Store does not have."""
         params = {"kind": kind, "key": key, "name": name, "now": now}
         for _ in range(_LOOKS):
-            rows = await self._pool.fetch("lock/note", params, waits=True)
+            rows = await self.pool.fetch("lock/note", params, waits=True)
             if rows:
                 return str(rows[0][0])
         raise Conflict("other processes keep changing the name of this lock", got=name)

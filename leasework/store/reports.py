@@ -10,36 +10,10 @@ from msgspec import Struct
 
 from leasework.pg.connection.pool import Pool, check_numbers
 from leasework.pg.connection.session import SCHEMA_NUMBERS
+from leasework.store import rows
 from leasework.store.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
 from leasework.store.listing import JobLists
-from leasework.store.operation import Clocked, Now, operation
-from leasework.store.rows import (
-    AttemptView,
-    CountView,
-    DeadlineView,
-    DeathView,
-    EventView,
-    FailingSchedule,
-    InterruptedTask,
-    JobDetail,
-    LeaderView,
-    LeaseCounts,
-    LockCounts,
-    LockView,
-    MinuteView,
-    NodeView,
-    QueueView,
-    ScheduleLag,
-    StackView,
-    StoredSchedule,
-    TableView,
-    TaskFailures,
-    TermView,
-    TickView,
-    TransactionView,
-    UnhandledBreach,
-    WaitView,
-)
+from leasework.store.operation import Now, operation
 from leasework.tuning import Tuning
 
 
@@ -72,7 +46,7 @@ class Summary(Struct, frozen=True):
 QUEUE_ROWS = 200
 
 
-class Reports(JobLists, Clocked):
+class Reports(JobLists):
     """Read-only queries for people. Every answer is bounded."""
 
     def __init__(self, pool: Pool, seconds: float | None = None) -> None:
@@ -82,7 +56,7 @@ class Reports(JobLists, Clocked):
 
     async def check_schema(self) -> None:
         """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
-        number, min_known = (await self._pool.fetch(SCHEMA_NUMBERS, {}))[0]
+        number, min_known = (await self.pool.fetch(SCHEMA_NUMBERS, {}))[0]
         check_numbers(number, min_known)
 
     # -- jobs --------------------------------------------------------------------------------------
@@ -90,25 +64,29 @@ class Reports(JobLists, Clocked):
     async def summary(self, now: Now) -> Summary: ...
 
     @operation("web/job")
-    async def job(self, job: UUID, now: Now = None) -> JobDetail | None: ...
+    async def job(self, job: UUID, now: Now = None) -> rows.JobDetail | None: ...
     @operation("web/job_events")
     async def job_events(
         self, job: UUID, since: datetime, until: datetime, limit: int
-    ) -> list[EventView]: ...
+    ) -> list[rows.EventView]: ...
     @operation("job/attempts")
-    async def attempts(self, job: UUID, limit: int) -> list[AttemptView]:
+    async def attempts(self, job: UUID, limit: int) -> list[rows.AttemptView]:
         """Return the attempts that did not just complete, the newest first."""
 
     @operation("stack/get")
-    async def stack(self, job: UUID) -> StackView | None:
+    async def stack(self, job: UUID) -> rows.StackView | None:
         """Return the last request of about the last hour."""
 
     @operation("history/list")
-    async def history(self, since: datetime, queue: str | None, limit: int) -> list[MinuteView]:
+    async def history(
+        self, since: datetime, queue: str | None, limit: int
+    ) -> list[rows.MinuteView]:
         """Return minutes from ``since``, the oldest first."""
 
     @operation("web/queues")
-    async def queues(self, now: Now, most: int = 5_000, limit: int = QUEUE_ROWS) -> list[QueueView]:
+    async def queues(
+        self, now: Now, most: int = 5_000, limit: int = QUEUE_ROWS
+    ) -> list[rows.QueueView]:
         """Return the queues, at most ``limit``. ``most`` is how many jobs are counted."""
 
     @operation("web/names")
@@ -118,13 +96,13 @@ class Reports(JobLists, Clocked):
     @operation("status/failures")
     async def failures(
         self, outcome: str, seconds: float, now: Now, limit: int = 2000
-    ) -> list[TaskFailures]:
+    ) -> list[rows.TaskFailures]:
         """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
         that time. ``limit``: attempts that are counted. Tasks whose discarded jobs are older than
         all these have no error here."""
 
     @operation("status/interrupted")
-    async def interrupted(self, runs: int, limit: int = 2000) -> list[InterruptedTask]:
+    async def interrupted(self, runs: int, limit: int = 2000) -> list[rows.InterruptedTask]:
         """Return the tasks with unfinished jobs whose last ``runs`` runs a stop interrupted."""
 
     # only a connection of its own may use the plan that reads job_done by a bitmap scan
@@ -149,31 +127,33 @@ class Reports(JobLists, Clocked):
 
     # -- nodes, leaders and locks ------------------------------------------------------------------
     @operation("node/list")
-    async def nodes(self, limit: int) -> list[NodeView]: ...
+    async def nodes(self, limit: int) -> list[rows.NodeView]: ...
     @operation("node/died")
-    async def died(self, seconds: float, limit: int, now: Now) -> list[DeathView]:
+    async def died(self, seconds: float, limit: int, now: Now) -> list[rows.DeathView]:
         """Return nodes that died within that time and that no person has seen, the newest first."""
 
     @operation("leader/list")
-    async def leaders(self, limit: int) -> list[LeaderView]: ...
+    async def leaders(self, limit: int) -> list[rows.LeaderView]: ...
     @operation("leader/terms")
-    async def terms(self, name: str | None, limit: int) -> list[TermView]: ...
+    async def terms(self, name: str | None, limit: int) -> list[rows.TermView]: ...
     @operation("web/terms")
-    async def terms_since(self, since: datetime, limit: int) -> list[TermView]:
+    async def terms_since(self, since: datetime, limit: int) -> list[rows.TermView]:
         """Return terms since then and each election's last one before, the newest first."""
 
     @operation("web/lease_events")
-    async def lease_events(self, since: datetime, limit: int) -> list[EventView]: ...
+    async def lease_events(self, since: datetime, limit: int) -> list[rows.EventView]: ...
     @operation("lock/list")
-    async def locks(self, limit: int) -> list[LockView]:
+    async def locks(self, limit: int) -> list[rows.LockView]:
         """Return leases and advisory locks, held and waited for."""
 
     @operation("metrics/locks")
-    async def lock_counts(self, now: Now) -> LockCounts: ...
+    async def lock_counts(self, now: Now) -> rows.LockCounts: ...
     @operation("metrics/leases")
-    async def lease_counts(self, now: Now, limit: int = Tuning.series) -> list[LeaseCounts]: ...
+    async def lease_counts(
+        self, now: Now, limit: int = Tuning.series
+    ) -> list[rows.LeaseCounts]: ...
     @operation("web/waits")
-    async def waits(self, limit: int, now: Now = None) -> list[WaitView]: ...
+    async def waits(self, limit: int, now: Now = None) -> list[rows.WaitView]: ...
 
     # -- schedules ---------------------------------------------------------------------------------
     @operation("schedule/list")
@@ -187,33 +167,33 @@ class Reports(JobLists, Clocked):
         after: str = "",
         after_app: str = "",
         longest: int | None = None,
-    ) -> list[StoredSchedule]:
+    ) -> list[rows.StoredSchedule]:
         """Return schedules by application and name, from the first one behind (``after_app``,
         ``after``). ``prefix``: how their names begin. Arguments of more than ``longest`` bytes are
         left out of ``job``."""
 
-    async def get_schedule(self, app: str, name: str) -> StoredSchedule | None:
+    async def get_schedule(self, app: str, name: str) -> rows.StoredSchedule | None:
         return next(iter(await self.schedules(1, app=app, name=name)), None)
 
     @operation("schedule/ticks")
-    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[TickView]:
+    async def ticks(self, schedule: str | None, limit: int, now: Now = None) -> list[rows.TickView]:
         """Return the newest entries of the ledger."""
 
     @operation("web/ticks")
     async def ticks_of(
         self, apps: Sequence[str], names: Sequence[str], each: int, now: Now = None
-    ) -> list[TickView]:
+    ) -> list[rows.TickView]:
         """Return the newest ticks of each schedule: of the first name in the first of ``apps``, and
         so on."""
 
     @operation("status/schedules")
-    async def schedule_lags(self, limit: int, now: Now) -> list[ScheduleLag]:
+    async def schedule_lags(self, limit: int, now: Now) -> list[rows.ScheduleLag]:
         """Return how late schedules are, the latest first."""
 
     @operation("status/failing_schedules")
     async def failing_schedules(
         self, seconds: float, limit: int, now: Now
-    ) -> list[FailingSchedule]:
+    ) -> list[rows.FailingSchedule]:
         """Return schedules whose newest job failed for good, and none of whose last five jobs
         completed within that time. Looks at ``limit`` jobs that failed for good."""
 
@@ -221,25 +201,29 @@ class Reports(JobLists, Clocked):
     @operation("deadline/list")
     async def deadlines(
         self, state: str | None, name: str | None, limit: int
-    ) -> list[DeadlineView]: ...
+    ) -> list[rows.DeadlineView]: ...
     @operation("deadline/unhandled")
-    async def unhandled_breaches(self, days: int, limit: int, now: Now) -> list[UnhandledBreach]:
+    async def unhandled_breaches(
+        self, days: int, limit: int, now: Now
+    ) -> list[rows.UnhandledBreach]:
         """Return recent breaches whose callback failed or cannot run, the newest first."""
 
     # -- events ------------------------------------------------------------------------------------
     @operation("event/list")
-    async def events(self, kind: str | None, after: int | None, limit: int) -> list[EventView]: ...
+    async def events(
+        self, kind: str | None, after: int | None, limit: int
+    ) -> list[rows.EventView]: ...
     async def event_page(
         self, kind: str | None, level: str | None, before: int | None, limit: int
-    ) -> tuple[list[EventView], int | None]:
+    ) -> tuple[list[rows.EventView], int | None]:
         """Return the newest events before an id, and the id at which to continue, or None."""
         scan = Tuning.page_event_rows if kind or level else limit + 1
         params = {
             "kind": kind, "level": level, "before": before, "limit": limit + 1, "scan": scan,
         }  # fmt: skip
-        rows = await self._pool.fetch("web/events", params)
-        looked, last = rows[0][:2]
-        found = [EventView(*row[2:]) for row in rows if row[2] is not None]
+        seen = await self.pool.fetch("web/events", params)
+        looked, last = seen[0][:2]
+        found = [rows.EventView(*row[2:]) for row in seen if row[2] is not None]
         if len(found) > limit:
             return found[:limit], found[limit - 1].id
         return found, int(last) if looked >= scan else None
@@ -247,18 +231,18 @@ class Reports(JobLists, Clocked):
     @operation("event/lately")
     async def lately(
         self, kinds: Sequence[str], seconds: float, limit: int, now: Now
-    ) -> list[EventView]:
+    ) -> list[rows.EventView]:
         """Return events of these kinds of the last ``seconds``, at most ``limit`` of each kind, the
         newest first."""
 
     @operation("metrics/counts")
-    async def counts(self, limit: int = Tuning.series) -> list[CountView]:
+    async def counts(self, limit: int = Tuning.series) -> list[rows.CountView]:
         """Return the running totals."""
 
     # -- the database ------------------------------------------------------------------------------
     @operation("status/transactions")
-    async def transactions(self, limit: int, now: Now = None) -> list[TransactionView]:
+    async def transactions(self, limit: int, now: Now = None) -> list[rows.TransactionView]:
         """Return what blocks vacuum, the oldest snapshot first."""
 
     @operation("web/tables")
-    async def tables(self, now: Now = None) -> list[TableView]: ...
+    async def tables(self, now: Now = None) -> list[rows.TableView]: ...

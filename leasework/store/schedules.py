@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, structs
 
-from leasework.store.operation import Clocked, Now, Term, operation, value
+from leasework.store.operation import Now, Operations, Term, operation, value
 
 
 class DueSchedule(Struct, frozen=True):
@@ -90,7 +90,7 @@ class Synced(Struct, frozen=True):
     dropped: Sequence[str]
 
 
-class ScheduleStore(Clocked):
+class ScheduleStore(Operations):
     @operation("schedule/due")
     async def due_schedules(
         self, app: str, limit: int, now: Now, without: Sequence[LeftOut] = ()

@@ -15,6 +15,7 @@ from leasework.store.deadlines import DeadlineStore
 from leasework.store.jobs import JobStore
 from leasework.store.limits import LimitStore
 from leasework.store.nodes import NodeStore
+from leasework.store.operation import operation, value
 from leasework.store.operator import OperatorStore
 from leasework.store.schedules import ScheduleStore
 
@@ -27,28 +28,19 @@ class Store(NodeStore, JobStore, LimitStore, ScheduleStore, DeadlineStore, Opera
     ) -> None:
         super().__init__(Pool(settings, role, connections, idle_seconds))
 
-    @property
-    def pool(self) -> Pool:
-        """The pool, for readers that share the store's connections."""
-        return self._pool
-
-    @property
-    def statements(self) -> int:
-        return self._pool.statements
-
+    @operation("session/notify", answer=value)
     async def notify(self, message: str) -> bool:
         """Send a notification, for the self-test of LISTEN. False if the server's notification
         queue is half full; then none is sent."""
-        return bool((await self._pool.fetch("session/notify", {"message": message}))[0][0])
 
     def shut(self) -> None:
         """Break every connection now. Waiting callers get Unavailable."""
-        self._pool.shut()
+        self.pool.shut()
 
     def abandon(self) -> None:
         """Close the connections at the end of their event loop, or after it."""
-        self._pool.abandon()
+        self.pool.abandon()
 
     async def close(self) -> None:
         """Wait for running operations, then close every connection."""
-        await self._pool.close()
+        await self.pool.close()

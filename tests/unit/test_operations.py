@@ -159,7 +159,7 @@ async def test_an_operation_that_the_simulation_lacks_is_refused_by_its_name():
 
 def test_the_simulated_store_has_a_handler_for_every_operation():
     """The real methods would look for a connection."""
-    real = {"pool", "statements", "notify", "abandon"}
+    real = {"notify", "abandon"}
     made_of_others = {"ack_again"}
     declared = {name for name in dir(Store) if not name.startswith("_")} - real - made_of_others
     declared -= {name for name in vars(LimitStore)}  # the simulation has no limits

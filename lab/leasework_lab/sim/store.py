@@ -12,7 +12,6 @@ from leasework.errors import QueryFailed
 from leasework.store.operation import Operation
 from leasework.store.store import Store
 from leasework_lab.sim.rows import SimDatabase
-from leasework_lab.sim.store_claims import SimAdvisoryClaims
 from leasework_lab.sim.store_deadlines import SimDeadlines
 from leasework_lab.sim.store_jobs import SimJobs
 from leasework_lab.sim.store_nodes import SimNodes
@@ -20,15 +19,7 @@ from leasework_lab.sim.store_operator import SimOperators
 from leasework_lab.sim.store_schedules import SimSchedules
 
 
-class SimStore(
-    SimNodes,
-    SimJobs,
-    SimSchedules,
-    SimDeadlines,
-    SimOperators,
-    SimAdvisoryClaims,
-    Store,
-):
+class SimStore(SimNodes, SimJobs, SimSchedules, SimDeadlines, SimOperators, Store):
     """All operations on one simulated database."""
 
     def __init__(self, db: SimDatabase) -> None:

@@ -129,6 +129,31 @@ class SimJobs(JobStore):
                 place = found + 1, 0
         return claimed
 
+    async def candidates(
+        self, queue: str, not_tasks: Sequence[str], skip: int, limit: int
+    ) -> list[UUID]:
+        free = [
+            row
+            for row in self.db.jobs.values()
+            if row.ready and row.node is None and row.queue == queue and row.task not in not_tasks
+        ]
+        free.sort(key=claim_order)
+        return [row.id for row in free[skip : skip + limit]]
+
+    async def claim_candidates(
+        self, node: UUID, epoch: int, jobs: Sequence[UUID], limit: int, now: Now
+    ) -> list[ClaimedJob]:
+        # a statement is a single step here: two nodes never try a job at the same moment
+        db, moment = self.db, self.db.at(now)
+        mine = db.nodes.get(node)
+        if mine is None or mine.epoch != epoch:
+            return []
+        rows = [db.jobs[job] for job in jobs[:limit] if job in db.jobs and job not in db.locked]
+        free = [row for row in rows if row.ready and row.node is None]
+        for row in free:
+            db.claim(row, node, moment)
+        return [as_claimed(row) for row in free]
+
     async def start(self, node: UUID, job: UUID, token: int, now: Now) -> bool:
         row = self.db.claimed(job, token, node)
         if row:
