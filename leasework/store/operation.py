@@ -39,6 +39,7 @@ import inspect
 import json
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from enum import EnumType
 from functools import cached_property, partial, wraps
@@ -80,26 +81,21 @@ class Term(NamedTuple):
     token: int
 
 
+@dataclass(eq=False)
 class Operation:
     """A declared operation."""
 
-    def __init__(
-        self,
-        method: Callable[..., Any],
-        sql: str,
-        answer: Answer | None,
-        aside: bool,
-        waits: bool,
-    ) -> None:
-        self.sql = sql
-        """``noun/verb``: the statement's file."""
-        self.aside = aside
-        """It gets a connection of its own, so that nothing waits behind it."""
-        self.waits = waits
-        """It may wait for another transaction. Such calls leave a connection to the others."""
-        self._method = method
-        self._answer = answer
-        parameters = list(inspect.signature(method).parameters.values())[1:]
+    _method: Callable[..., Any]
+    sql: str
+    """``noun/verb``: the statement's file."""
+    _answer: Answer | None
+    aside: bool
+    """It gets a connection of its own, so that nothing waits behind it."""
+    waits: bool
+    """It may wait for another transaction. Such calls leave a connection to the others."""
+
+    def __post_init__(self) -> None:
+        parameters = list(inspect.signature(self._method).parameters.values())[1:]
         self._names = [parameter.name for parameter in parameters]
         self._defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
 

@@ -21,7 +21,6 @@ from leasework_lab.sim.check_deadlines import Promises
 from leasework_lab.sim.check_rest import EFFECT, restless, without_effect
 from leasework_lab.sim.loop import here
 from leasework_lab.sim.rows import JobRow, SimDatabase
-from leasework_lab.sim.store_control import state_of
 from leasework_lab.sim.trace import Trace
 
 if TYPE_CHECKING:
@@ -400,4 +399,4 @@ _JUDGES: dict[str, Callable[[Watch, tuple[Any, ...], Any], None]] = {
 def _words(row: JobRow) -> str:
     held = f" ({row.held_because})" if row.held_because else ""
     node = f" on {row.node} under {row.claim_token}" if row.node else ""
-    return f"{row.task} {row.id} is {state_of(row)}{held}{node}, due {row.run_at:%H:%M:%S}"
+    return f"{row.task} {row.id} is {row.state}{held}{node}, due {row.run_at:%H:%M:%S}"

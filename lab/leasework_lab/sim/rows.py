@@ -17,6 +17,7 @@ from uuid import UUID
 from leasework.model.begins import Level
 from leasework.model.deadline import Callback
 from leasework.model.job import JobOptions
+from leasework.model.states import State
 from leasework.store.nodes import NodeIdentity, NodeSeen
 from leasework.store.rows import EventView
 from leasework_lab.sim.promises import judge
@@ -115,6 +116,13 @@ class JobRow:
     @property
     def level(self) -> int:
         return self.options.priority * 2 + self.fresh
+
+    @property
+    def state(self) -> State:
+        """As the view ``leasework.jobs`` derives it."""
+        if self.ready:
+            return State.AVAILABLE if self.node is None else State.RUNNING
+        return State.RETRYABLE if self.held_because == "retryable" else State.SCHEDULED
 
     def __getattr__(self, name: str) -> Any:
         """Gives access to the options' fields."""

@@ -13,7 +13,6 @@ from leasework.store.deadlines import DeadlineStore, Swept
 from leasework.store.operation import Now
 from leasework_lab.sim.promises import iso, tell, tell_late
 from leasework_lab.sim.rows import DeadlineRow, JobRow, SimDatabase
-from leasework_lab.sim.store_control import state_of
 
 _KEY_HELD = timedelta(days=366)
 
@@ -38,7 +37,7 @@ class SimDeadlines(DeadlineStore):
         row.callback_job = db.new_id(moment)
         job = db.jobs.get(row.id)
         done = db.done.get(row.id)
-        row.job_state = str(state_of(job)) if job else done.state if done else None
+        row.job_state = str(job.state) if job else done.state if done else None
         told = {"callback": row.callback["task"], "callback_job": str(row.callback_job)}
         tell(db, row, "deadline_breached", "error", **told)
         key = f":deadline:{row.id}"
