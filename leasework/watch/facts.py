@@ -8,21 +8,9 @@ from datetime import datetime
 from msgspec import Struct, field, structs
 
 from leasework.config import DEAD_ROWS
+from leasework.store import rows
 from leasework.store.limits import LimitView, PauseView
 from leasework.store.reports import Summary
-from leasework.store.rows import (
-    DeathView,
-    EventView,
-    FailingSchedule,
-    InterruptedTask,
-    LeaderView,
-    NodeView,
-    ScheduleLag,
-    TableView,
-    TaskFailures,
-    TransactionView,
-    UnhandledBreach,
-)
 
 
 class Facts(Struct, frozen=True):
@@ -32,22 +20,22 @@ class Facts(Struct, frozen=True):
     now: datetime
     """The database's time."""
     summary: Summary
-    nodes: list[NodeView]
-    leaders: list[LeaderView]
-    schedules: list[ScheduleLag]
-    events: list[EventView]
+    nodes: list[rows.NodeView]
+    leaders: list[rows.LeaderView]
+    schedules: list[rows.ScheduleLag]
+    events: list[rows.EventView]
     """The newest, in any order."""
-    unhandled: list[UnhandledBreach] = field(default_factory=list)
+    unhandled: list[rows.UnhandledBreach] = field(default_factory=list)
     """Breaches whose callback waits for an unknown task, or was discarded or quarantined."""
-    transactions: list[TransactionView] = field(default_factory=list)
+    transactions: list[rows.TransactionView] = field(default_factory=list)
     """What blocks vacuum."""
-    failures: list[TaskFailures] = field(default_factory=list)
+    failures: list[rows.TaskFailures] = field(default_factory=list)
     """Failed attempts and discarded jobs, by task."""
-    interrupted: list[InterruptedTask] = field(default_factory=list)
+    interrupted: list[rows.InterruptedTask] = field(default_factory=list)
     """Jobs that stops of workers interrupt again and again, by task."""
-    failing: list[FailingSchedule] = field(default_factory=list)
+    failing: list[rows.FailingSchedule] = field(default_factory=list)
     """Schedules whose jobs fail."""
-    died: list[DeathView] = field(default_factory=list)
+    died: list[rows.DeathView] = field(default_factory=list)
     """Dead nodes that nobody has marked as seen, the newest first."""
     limits: list[LimitView] = field(default_factory=list)
     pauses: list[PauseView] = field(default_factory=list)
@@ -60,7 +48,7 @@ class Facts(Struct, frozen=True):
     """How long an available job may wait."""
 
     @property
-    def live_nodes(self) -> list[NodeView]:
+    def live_nodes(self) -> list[rows.NodeView]:
         return [node for node in self.nodes if not stale(node)]
 
     def of_apps(self, apps: Collection[str]) -> Facts:
@@ -88,11 +76,11 @@ class Facts(Struct, frozen=True):
         return max(0.0, (self.now - moment).total_seconds())
 
 
-def bloated(table: TableView) -> bool:
+def bloated(table: rows.TableView) -> bool:
     """Has vacuum not kept up? Rows of job_done are dropped by the day."""
     return table.dead > max(DEAD_ROWS, table.live) and table.name != "job_done"
 
 
-def stale(row: NodeView | LeaderView) -> bool:
+def stale(row: rows.NodeView | rows.LeaderView) -> bool:
     """Is its last renewal older than its lease?"""
     return row.age_seconds is None or row.age_seconds > row.lease_seconds

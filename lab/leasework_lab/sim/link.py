@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, cast
 
 from leasework.env import Rng
@@ -17,8 +18,6 @@ from leasework.store.store import Store
 from leasework_lab.sim.loop import VirtualLoop
 from leasework_lab.sim.store import SimStore
 
-_TIMEOUT_AT = {"heartbeat": 6, "acquire": 4, "resign": 2, "certify": 1, "place_bid": 3}
-"""The index of the timeout among the arguments of a guard's call."""
 _UNDER_WAY_SECONDS = 0.5
 _NEVER = float("inf")
 NEVER_LATE = ("copy",)
@@ -308,9 +307,10 @@ class FaultyStore:
 
 def _operation(name: str) -> Callable[..., asyncio.Future[Any]]:
     """A method that calls the store's operation of that name."""
-    timeout_at = _TIMEOUT_AT.get(name)
-    if timeout_at is None:
+    parameters = list(signature(getattr(SimStore, name)).parameters)
+    if "timeout" not in parameters:
         return lambda self, *args, **kwargs: self.call(name, args, kwargs, None)
+    timeout_at = parameters.index("timeout") - 1  # without self
     return lambda self, *args, **kwargs: self.call(name, args, kwargs, args[timeout_at])
 
 
