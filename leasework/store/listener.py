@@ -130,7 +130,7 @@ class Listener:
             if not await self._store.notify(f"n:{self._echo}"):
                 if self.healthy:
                     self.healthy = False
-                    self._handlers["q"]("")  # from now on, poll faster
+                    self._look_everywhere()  # from now on, poll faster
                 self._say(_QUEUE_FULL)
                 await self._pause(Tuning.listen_retry_seconds)
                 continue
@@ -139,10 +139,15 @@ class Listener:
             if not self.healthy and not self._lost.is_set():
                 self.healthy, self._said = True, False
                 self._emit("listen_works")
-                self._handlers["q"]("")  # all queues, since earlier wake-ups were missed
+                self._look_everywhere()  # earlier wake-ups were missed
             check = in_seconds(self._settings.polling.listen_check)
             await self._pause(self._env.jitter(check, 0.2))
         return "the connection was lost"
+
+    def _look_everywhere(self) -> None:
+        """Look at all queues, if this process claims jobs at all."""
+        if on_jobs := self._handlers.get("q"):
+            on_jobs("")
 
     async def _pause(self, seconds: float) -> None:
         """Wait until the next test is due, at most ``seconds``."""

@@ -131,7 +131,7 @@ async def test_text_that_postgresql_cannot_have_is_refused_wherever_it_is_asked_
             await ask()
     with pytest.raises(BadPayload, match="cannot store"):
         params = {"schedule": text, "limit": 1, "now": None}
-        await store._pool.fetch("schedule/ticks", params, aside=True)
+        await store.pool.fetch("schedule/ticks", params, aside=True)
     assert await app.jobs() == [], "the connections are as good as before"
 
 

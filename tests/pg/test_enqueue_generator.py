@@ -53,12 +53,12 @@ async def test_what_it_raises_is_raised_and_nothing_is_enqueued(
 
     await app.jobs(limit=1)  # connected
     store = await app.store()
-    before = store.statements
+    before = store.pool.statements
     with pytest.raises(type(error)) as raised:
         await app.enqueue_many(broken())
     assert raised.value is error
     assert len(taken) == 1700
-    assert store.statements == before
+    assert store.pool.statements == before
     assert await sql(COUNT) == [(0, 0)]
     await app.enqueue_many(task.job(n=n) for n in range(30))  # no turn was lost
     assert await sql(COUNT) == [(30, 30)]

@@ -249,7 +249,7 @@ async def test_many_jobs_are_enqueued_although_their_wake_up_fails(
     @app.task(name="t")
     async def work() -> None: ...
 
-    pool = (await app.store())._pool
+    pool = (await app.store()).pool
     fetch = pool.fetch
 
     async def refused(name: str, *given: Any) -> Any:

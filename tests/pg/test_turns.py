@@ -102,7 +102,7 @@ async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_cl
 ) -> None:
     text, params = statement("job/claim", "leasework"), bench.claim_params(limit=1)
     seen: list[Seen] = []
-    monkeypatch.setattr(worker.begins, "saw", lambda queue, found: seen.append(found))
+    monkeypatch.setattr(worker.begins, "_note_seen", lambda queue, found: seen.append(found))
 
     async def behind() -> bool:
         await bench.enqueue()
@@ -115,7 +115,7 @@ async def test_a_claim_that_has_waited_for_its_turn_begins_behind_what_others_cl
         await bench.user.commit()
         [job] = await claim
         assert job.id == last
-        await bench.ack(job, ClaimedJob._make(other[:-1]))
+        await bench.ack(job, ClaimedJob(*other[:-1]))
         return seen[-1].first == seat
 
     await until_async(behind, 60, "a claim that finds the first job that is still available")

@@ -31,10 +31,17 @@ def statements(app: App) -> int:
     """What its leases asked of the database beside the heartbeat."""
     light = app.desk._light
     store: Any = light.guard.contests._store if light else None
-    return store.statements if store else 0
+    return store.pool.statements if store else 0
 
 
 # -- one holder ------------------------------------------------------------------------------------
+async def test_a_process_that_only_holds_locks_hears_notifications(database):
+    app = database.app()
+    async with app.lock("billing"):
+        wakeups = app.desk._light._wakeups
+        await until_async(lambda: wakeups.healthy, 30)
+
+
 async def test_one_process_holds_a_lock_and_the_next_gets_a_higher_token(database):
     one, two = database.app(), database.app()
     async with one.lock("billing") as lock:
@@ -481,9 +488,9 @@ async def test_a_lock_that_is_released_while_a_heartbeat_is_under_way_is_forgott
         light = app.desk._light
         assert light and "lock:x" not in light.guard.contests
         beats: Any = light.guard._store
-        before = beats.statements
+        before = beats.pool.statements
         await user.rollback()
-    await until_async(lambda: beats.statements > before, 30)
+    await until_async(lambda: beats.pool.statements > before, 30)
     async with app.lock("y"):
         pass
     await asyncio.to_thread(app.desk.close)
@@ -502,12 +509,12 @@ async def test_a_thousand_locks_are_renewed_by_one_statement(database):
     light = app.desk._light
     assert light
     beats: Any = light.guard._store
-    before, asked = beats.statements, statements(app)
+    before, asked = beats.pool.statements, statements(app)
     [[seq]] = await database.sql("select min(seq) from leasework.leader")
     await until_async(
         lambda: database.sql("select 1 from leasework.leader having min(seq) >= %s", seq + 2), 90
     )
-    spent = beats.statements - before
+    spent = beats.pool.statements - before
     print(f"\nMEASURED {spent} statements renewed 1,000 locks twice")
     assert spent <= 4 and statements(app) == asked
     assert all(lock.held for lock in locks)

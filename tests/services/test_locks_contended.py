@@ -49,7 +49,7 @@ def statements(app: App) -> int:
     """What its leases asked of the database beside the heartbeat."""
     light = app.desk._light
     store: Any = light.guard.contests._store if light else None
-    return store.statements if store else 0
+    return store.pool.statements if store else 0
 
 
 @pytest.mark.timeout(LIMIT_SECONDS + 50)
