@@ -22,8 +22,9 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import COMPLETED
 from leasework.pg.schema import migrate
-from leasework.pg.stores.store import PgStore
-from leasework.ports import AckItem, NodeIdentity
+from leasework.store import Store
+from leasework.store.jobs import AckItem
+from leasework.store.nodes import NodeIdentity
 
 COLUMNS = {"backend_us": "backend CPU µs/job", "wal_bytes": "WAL B/job"}
 LEASE_SECONDS = 3600.0
@@ -96,7 +97,7 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
     """One slice: claim and ack all jobs in batches, on one connection."""
     settings = Settings(dsn=dsn)
     await migrate.apply(settings)
-    store = PgStore(settings, "work", 1)
+    store = Store(settings, "work", 1)
     me = NodeIdentity(uuid4(), "shop", "r1", "host", 1, "0", True, ("t",), {"default": 10})
     await store.register(me, LEASE_SECONDS, None)
     dbname = str(conninfo_to_dict(dsn)["dbname"])

@@ -17,7 +17,7 @@ from leasework.jobs.producer import Claimer
 from leasework.jobs.running import Claim
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import Service, ServiceContext
-from leasework.ports import Walk
+from leasework.store.limits import Walk
 
 POLL_SECONDS = 0.4
 """How often it walks over the lanes, if nothing wakes it: a job whose limits have room starts

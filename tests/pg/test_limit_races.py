@@ -22,7 +22,8 @@ from leasework.config import Polling
 from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.pg.sql import statement
-from leasework.ports import AckItem, Term
+from leasework.store.jobs import AckItem
+from leasework.store.operation import Term
 from tests.pg.bench import Bench
 from tests.support.wait import until_async
 
