@@ -582,21 +582,26 @@ language plpgsql stable as $$
 declare
     kind  text := coalesce(jsonb_typeof(val), 'null');
     given text := val #>> '{}';
-    low   numeric := case when opt = 'priority' then -32768 when opt in ('run_in', 'payload_limit') then 0
-                          when opt in ('max_attempts', 'requeue_after', 'version') then 1 else 0.001 end;
-    high  numeric := case when opt in ('priority', 'max_attempts', 'version') then 32767
-                          when opt = 'payload_limit' then 1073741823
-                          when opt in ('run_in', 'unique_for') then 3162240000 else 604800 end;
-    whole boolean := opt in ('priority', 'max_attempts', 'payload_limit', 'version');
+    low   numeric;
+    high  numeric;
+    whole boolean;
 begin
+    if opt in ('task', 'queue', 'unique', 'trace') then
+        return case when kind <> 'string' or length(given) not between 1 and 200
+                    then 'must be text of 1 to 200 characters' end;
+    elsif opt in ('priority', 'max_attempts', 'version', 'payload_limit', 'timeout', 'requeue_after', 'run_in',
+                  'unique_for') then
+        low := case when opt = 'priority' then -32768 when opt in ('run_in', 'payload_limit') then 0
+                    when opt in ('max_attempts', 'requeue_after', 'version') then 1 else 0.001 end;
+        high := case when opt in ('priority', 'max_attempts', 'version') then 32767
+                     when opt = 'payload_limit' then 1073741823
+                     when opt in ('run_in', 'unique_for') then 3162240000 else 604800 end;
+        whole := opt in ('priority', 'max_attempts', 'payload_limit', 'version');
+        -- a whole number has no fraction: 5.0 could not be read as an integer later
+        return case when kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$')
+                    then format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high) end;
+    end if;
     return case
-        when opt in ('task', 'queue', 'unique', 'trace') then
-            case when kind <> 'string' or length(given) not between 1 and 200
-                 then 'must be text of 1 to 200 characters' end
-        when whole or opt in ('timeout', 'requeue_after', 'run_in', 'unique_for') then
-            -- a whole number has no fraction: 5.0 could not be read as an integer later
-            case when kind <> 'number' or given::numeric not between low and high or (whole and given !~ '^-?[0-9]+$')
-                 then format('must be a %snumber from %s to %s', case when whole then 'whole ' else '' end, low, high) end
         when opt in ('run_at', 'at') then
             -- refuse 'tomorrow', and times that depend on the session's time zone
             case when kind <> 'string' or length(given) > 50
