@@ -30,7 +30,7 @@ TRUST_SECONDS = 2.5
 
 
 class AdvisoryGiven(TypedDict, total=False):
-    """The options of ``app.sync.advisory_lock``. See :meth:`App.advisory_lock`."""
+    """The options of :meth:`App.advisory_lock`."""
 
     scope: Scope
     shared: bool

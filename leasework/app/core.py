@@ -10,10 +10,9 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
-from uuid import UUID
 
 from leasework import errors, own_tasks
-from leasework.app.advisory import AdvisoryLock, Scope
+from leasework.app.advisory import AdvisoryGiven, AdvisoryLock
 from leasework.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasework.app.definitions import (
     Async,
@@ -363,14 +362,8 @@ class App(FlowDefinitions):
         self,
         target: str | int | tuple[str | int, int],
         *,
-        scope: Scope = "transaction",
-        shared: bool = False,
-        on: Any = None,
-        timeout: Duration | None = None,
-        namespace: str = "",
-        wide: bool = False,
-        job: UUID | None = None,
         cancel: bool = True,
+        **options: Unpack[AdvisoryGiven],
     ) -> AdvisoryLock:
         """Take one of PostgreSQL's advisory locks, with supervision::
 
@@ -379,9 +372,9 @@ class App(FlowDefinitions):
 
         ``target`` is a name, a 64-bit number or a (class, object) pair.
 
-        - ``scope``: ``transaction`` takes the lock in your transaction (``on``) until it ends, or
-          else in a transaction that leasework holds open. ``session`` takes it on a connection of
-          its own, and raises UnsafeServer behind a pooler.
+        - ``scope``: ``transaction`` (default) takes the lock in your transaction (``on``) until it
+          ends, or else in a transaction that leasework holds open. ``session`` takes it on a
+          connection of its own, and raises UnsafeServer behind a pooler.
         - ``shared``: take a shared lock. Any number of holders can share it.
         - ``on``: your connection or session, for ``scope="transaction"``.
         - ``timeout``: how many seconds to wait (at most a day). None tries once.
@@ -393,10 +386,7 @@ class App(FlowDefinitions):
         Raises ConfigError for invalid options. The ``async with`` raises LockNotAcquired, and the
         errors of :meth:`AdvisoryLock.acquire`.
         """
-        return AdvisoryLock(
-            self, target, scope=scope, shared=shared, on=on, timeout=timeout,
-            namespace=namespace, wide=wide, job=job, cancel=cancel,
-        )  # fmt: skip
+        return AdvisoryLock(self, target, cancel=cancel, **options)
 
     async def deadline(
         self, name: str, *, due: Due = None, on_breach: OnBreach = None, on: Any = None
