@@ -100,9 +100,8 @@ async def test_a_callback_that_cannot_become_a_job_never_gets_in(
     assert answer.sqlstate == "LH002" and rows(connection) == 0
     # nor does it by hand
     enqueue(connection, '{"task":"t","payload":{},"deadline":{"seconds":60,"on_breach":"page"}}')
-    with pytest.raises(psycopg.Error, match="leasework: a deadline") as refused:
+    with pytest.raises(psycopg.errors.CheckViolation, match='check constraint "callback"'):
         connection.execute("update leasework.deadline set callback = %s::jsonb", [callback])
-    assert refused.value.sqlstate == "LH002"
 
 
 FAR = [

@@ -642,18 +642,6 @@ begin
             where w.wrong is not null limit 1);
 end $$;
 
--- Refuse a callback that cannot become a job, however it is written: a sweep that met it would fail, with every other
--- deadline in it.
-create function leasework.callback_check() returns trigger
-language plpgsql as $$
-begin
-    if leasework.callback_wrong(new.callback) is not null then
-        raise exception 'leasework: a deadline %, got %', leasework.callback_wrong(new.callback),
-            left(new.callback::text, 100) using errcode = 'LH002';
-    end if;
-    return new;
-end $$;
-
 create table leasework.deadline (
     -- the job's id, or its own if it has no job; it connects a breach with its pages
     id            uuid        primary key,
@@ -667,16 +655,15 @@ create table leasework.deadline (
     until         text        not null,
     due_at        timestamptz check (due_at is not null or state in ('waiting', 'cancelled'))
                   check (due_at between '0002-01-01 00:00Z' and '9999-12-31 00:00Z'),
-    -- task, queue, priority, max_attempts, timeout, requeue_after, tags, version of the callback's job
-    callback      jsonb       not null,
+    -- task, queue, priority, max_attempts, timeout, requeue_after, tags, version of the callback's job. A sweep that met
+    -- one that cannot become a job would fail, with every other deadline in it
+    callback      jsonb       not null constraint callback check (leasework.callback_wrong(callback) is null),
     made_at       timestamptz not null,
     closed_at     timestamptz,
     -- the job's state when the deadline was decided
     job_state     text,
     callback_job  uuid
 ) with (fillfactor = 70);
-create trigger callback before insert or update of callback on leasework.deadline
-for each row execute function leasework.callback_check();
 create index deadline_due on leasework.deadline (due_at) where state = 'armed';
 create index deadline_waiting on leasework.deadline (made_at) where state = 'waiting';
 create index deadline_closed on leasework.deadline (closed_at) where closed_at is not null;
