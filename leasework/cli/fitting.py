@@ -24,87 +24,59 @@ class Column(Struct, frozen=True):
     differ. Commands accept the beginning of an id."""
 
 
-class Fitted(Struct, frozen=True):
-    """The lines of a table, and the headings of the columns that were left out."""
+def fit(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[str], bool]:
+    """Return the lines with the headings first, the headings that were left out, and whether a text
+    was shortened. ``cells``: a list for each row. No line is longer than ``width``."""
+    from rich.cells import cell_len, set_cell_size
 
-    heading: str
-    lines: list[str]
-    left_out: list[str]
-    shortened: bool
-
-
-def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> Fitted:
-    """``cells``: a list for each row. No line is longer than ``width``."""
-    from rich.cells import cell_len
-
-    whole = [
-        max(cell_len(text) for text in (column.heading, *(row[n] for row in cells)))
+    texts = [[column.heading, *(row[n] for row in cells)] for n, column in enumerate(columns)]
+    whole = [max(map(cell_len, column)) for column in texts]
+    widths = [
+        min(whole[n], max(len(column.heading), _least(column, texts[n][1:]) or whole[n]))
         for n, column in enumerate(columns)
     ]
-    least = [
-        _least(column, whole[n], [row[n] for row in cells]) for n, column in enumerate(columns)
-    ]
     shown = list(range(len(columns)))
-    empty = {n for n in shown if all(row[n] == "-" for row in cells)}
-    while _room(width, shown, least) < 0 and any(columns[n].rank for n in shown):
-        shown.remove(max(shown, key=lambda n: (columns[n].rank > 0, n in empty, columns[n].rank)))
-    widths = _widths(columns, shown, least, whole, _room(width, shown, least))
-    ids = {n for n in shown if columns[n].short}
 
-    def line(texts: Sequence[str]) -> str:
-        parts = [_cut(texts[n], widths[n], mark=n not in ids) for n in shown]
-        return _cut(GAP.join(parts).rstrip(), width)
+    def room() -> int:
+        return width - sum(widths[n] for n in shown) - len(GAP) * (len(shown) - 1)
 
-    return Fitted(
-        line([column.heading for column in columns]),
-        [line(row) for row in cells],
-        [column.heading for n, column in enumerate(columns) if n not in shown],
-        any(widths[n] < whole[n] for n in shown),
-    )
+    def worth(n: int) -> tuple[bool, bool, int]:
+        empty = set(texts[n][1:]) == {"-"}
+        return columns[n].rank > 0, empty, columns[n].rank
+
+    while room() < 0 and any(columns[n].rank for n in shown):
+        shown.remove(max(shown, key=worth))
+    # spare room is for text columns first, the most important one before the others
+    for n in sorted(shown, key=lambda n: (columns[n].short > 0, columns[n].rank)):
+        more = min(max(0, room()), whole[n] - widths[n])
+        if not columns[n].short or widths[n] + more == whole[n]:  # an id is whole or short
+            widths[n] += more
+
+    def cut(text: str, size: int, mark: bool) -> str:
+        if cell_len(text) <= size or not mark:
+            return set_cell_size(text, size)
+        return set_cell_size(text, size - 1).rstrip() + "…"
+
+    lines = []
+    for place in range(len(cells) + 1):
+        parts = [cut(texts[n][place], widths[n], not columns[n].short) for n in shown]
+        line = GAP.join(parts).rstrip()
+        lines.append(cut(line, width, True) if cell_len(line) > width else line)
+    left_out = [column.heading for n, column in enumerate(columns) if n not in shown]
+    return lines, left_out, any(widths[n] < whole[n] for n in shown)
 
 
-def _least(column: Column, whole: int, texts: Sequence[str]) -> int:
-    least = _distinct(texts, column.short) if column.short else column.cut or whole
-    return min(whole, max(len(column.heading), least))
-
-
-def _distinct(ids: Sequence[str], least: int) -> int:
-    """The least number of characters that tells the ids apart and ends none in a separator."""
-    different = set(ids)
-    length = least
+def _least(column: Column, texts: Sequence[str]) -> int:
+    """The least width of a column that may be shortened. Of ids, it is the least number of
+    characters that tells them apart and ends none in a separator."""
+    if not column.short:
+        return column.cut
+    different = set(texts)
+    length = column.short
     while len({text[:length] for text in different}) < len(different):
         length += 1
     while any(text[length - 1 : length] in ("-", ":") for text in different if len(text) > length):
         length += 1
     return length
-
-
-def _room(width: int, shown: Sequence[int], least: Sequence[int]) -> int:
-    return width - sum(least[n] for n in shown) - len(GAP) * (len(shown) - 1)
-
-
-def _widths(
-    columns: Sequence[Column],
-    shown: Sequence[int],
-    least: Sequence[int],
-    whole: Sequence[int],
-    room: int,
-) -> dict[int, int]:
-    """Gives spare room to text columns first, the most important one before the others."""
-    widths = {n: least[n] for n in shown}
-    for n in sorted(shown, key=lambda n: (columns[n].short > 0, columns[n].rank)):
-        more = max(0, min(room, whole[n] - least[n]))
-        if columns[n].short and more < whole[n] - least[n]:
-            continue  # an id is shown whole or short
-        widths[n] += more
-        room -= more
-    return widths
-
-
-def _cut(text: str, width: int, *, mark: bool = True) -> str:
-    """Pad or cut to exactly this width; the caller strips the end of a line."""
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) <= width or not mark:
-        return set_cell_size(text, width)
-    return set_cell_size(text, width - 1).rstrip() + "…"

@@ -91,12 +91,12 @@ def show_table(
         _plain_table([[column.heading.upper() for column in columns], *cells])
         return
     width = shutil.get_terminal_size().columns
-    fitted = fit(columns, cells, width)
-    heading(fitted.heading)
-    for line in fitted.lines:
+    (first, *lines), left_out, shortened = fit(columns, cells, width)
+    heading(first)
+    for line in lines:
         click.echo(line)
-    if fitted.left_out or fitted.shortened:
-        hidden = f"Hidden: {', '.join(fitted.left_out)}. " if fitted.left_out else ""
+    if left_out or shortened:
+        hidden = f"Hidden: {', '.join(left_out)}. " if left_out else ""
         note = f"{hidden}Use --wide for everything."
         click.echo(click.style(note, dim=True) if fancy() else note)
 

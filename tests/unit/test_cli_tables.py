@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from leasework.cli import deadlines, output, tables
-from leasework.cli.fitting import Column, Fitted, fit
+from leasework.cli.fitting import Column, fit
 
 NOW = datetime(2026, 11, 23, 4, 33, 13, tzinfo=UTC)
 JOBS: list[dict[str, Any]] = [
@@ -29,45 +29,47 @@ JOBS: list[dict[str, Any]] = [
 ]
 
 
-def fitted(rows: list[dict[str, Any]], columns: list[Column], width: int) -> Fitted:
+def fitted(
+    rows: list[dict[str, Any]], columns: list[Column], width: int
+) -> tuple[list[str], list[str], bool]:
     return fit(columns, [[output.text(c.show(row)) for c in columns] for row in rows], width)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 100, 160, 400])
 def test_a_row_is_one_line_that_the_terminal_holds(width):
-    found = fitted(JOBS, tables.JOBS, width)
-    assert len(found.lines) == len(JOBS)
-    assert all(cell_len(line) <= width for line in (found.heading, *found.lines))
+    lines, _, _ = fitted(JOBS, tables.JOBS, width)
+    assert len(lines) == len(JOBS) + 1
+    assert all(cell_len(line) <= width for line in lines)
 
 
 def test_less_important_columns_go_first_and_come_back_with_the_width():
-    heads = {width: fitted(JOBS, tables.JOBS, width).heading.split() for width in (80, 100, 160)}
+    heads = {width: fitted(JOBS, tables.JOBS, width)[0][0].split() for width in (80, 100, 160)}
     assert heads[80] == ["id", "task", "queue", "state", "last", "error"]
     assert heads[100] == ["id", "task", "queue", "state", "attempt", "last", "error"]
-    everything = fitted(JOBS, tables.JOBS, 400)
-    assert everything.left_out == [] and not everything.shortened
-    assert JOBS[0]["last_error"] in everything.lines[0]
+    lines, left_out, shortened = fitted(JOBS, tables.JOBS, 400)
+    assert left_out == [] and not shortened
+    assert JOBS[0]["last_error"] in lines[1]
 
 
 def test_shortened_ids_differ_and_are_beginnings_of_the_ids():
-    shown = [line.split()[0] for line in fitted(JOBS, tables.JOBS, 80).lines]
+    shown = [line.split()[0] for line in fitted(JOBS, tables.JOBS, 80)[0][1:]]
     assert len(set(shown)) == len(JOBS)
     for job, short in zip(JOBS, shown, strict=True):
         assert job["id"].startswith(short) and len(short) == 18
     twins = [{**JOBS[0], "id": f"019ab3c4-55e6-7000-9d1f-00000000000{n}"} for n in (1, 2)]
-    assert len({line.split()[0] for line in fitted(twins, tables.JOBS, 80).lines}) == 2
+    assert len({line.split()[0] for line in fitted(twins, tables.JOBS, 80)[0][1:]}) == 2
 
 
 def test_a_column_without_values_goes_before_those_with_values():
     fine = [{**job, "last_error": None} for job in JOBS]
-    assert "last error" in fitted(fine, tables.JOBS, 80).left_out
-    assert "queue" not in fitted(fine, tables.JOBS, 80).left_out
+    _, left_out, _ = fitted(fine, tables.JOBS, 80)
+    assert "last error" in left_out and "queue" not in left_out
 
 
 def test_wide_characters_count_for_two():
     rows = [{"name": "定期報告の作成" * 4, "n": 1}]
     columns = [Column("name", lambda row: row["name"], cut=8), Column("n", lambda row: row["n"])]
-    (line,) = fitted(rows, columns, 20).lines
+    _, line = fitted(rows, columns, 20)[0]
     assert cell_len(line) <= 20 and line.endswith("1") and "…" in line
 
 
@@ -83,9 +85,9 @@ def test_what_names_a_row_of_any_table_fits_80_columns(columns):
     heads = [column.heading for column in columns if column.rank == 0]
     longest = {"since": 19, "due": 19, "at": 19, "event": 24, "mode": 17, "state": 11}
     cells = ["x" * max(c.cut, c.short, longest.get(c.heading, len(c.heading))) for c in columns]
-    found = fit(columns, [cells], 80)
-    assert found.heading.split() and not set(heads) & set(found.left_out)
-    assert "…" not in found.lines[0][-1:]
+    lines, left_out, _ = fit(columns, [cells], 80)
+    assert lines[0].split() and not set(heads) & set(left_out)
+    assert "…" not in lines[1][-1:]
 
 
 def test_a_schedule_that_was_put_has_no_release_to_show():
