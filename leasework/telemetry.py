@@ -300,13 +300,16 @@ def log(event: Event, worker_id: str) -> None:
 
     It never raises, because filters and handlers are the user's and callers must continue.
     """
+    level = logging.getLevelName(event.level.upper())
+    if not logger.isEnabledFor(level):
+        return
     try:
         logger.log(
-            logging.getLevelName(event.level.upper()),
+            level,
             "%s worker=%s%s",
             event.kind,
             worker_id,
-            _Words(event.fields),
+            "".join(f" {name}={_word(value)}" for name, value in event.fields.items()),
             # a copy, because a filter may change it before the row is written
             extra={"event": event.kind, "worker_id": worker_id, "fields": dict(event.fields)},
         )
@@ -315,18 +318,6 @@ def log(event: Event, worker_id: str) -> None:
             with suppress(Exception):  # there may be no stderr
                 why = told(error)
                 sys.stderr.write(f"leasework: the log line of {event.kind} failed: {why}\n")
-
-
-class _Words:
-    """The fields as text, made only if the line is written."""
-
-    __slots__ = ("_fields",)
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self._fields = fields
-
-    def __str__(self) -> str:
-        return "".join(f" {name}={_word(value)}" for name, value in self._fields.items())
 
 
 def _word(value: Any) -> str:

@@ -16,10 +16,9 @@ from datetime import UTC, datetime
 from functools import partial, reduce
 from inspect import signature, unwrap
 from operator import or_
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import (
     Any,
-    ForwardRef,
     Literal,
     Never,
     NoReturn,
@@ -299,25 +298,14 @@ def _read_model(kind: type, value: Any) -> Any:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations. One that cannot be resolved, for example because its name is imported
     only for type checkers, counts as missing."""
-    try:
-        return get_type_hints(function)
-    except Exception:
-        names = {**getattr(function, "__globals__", {}), **_enclosed(function)}
-        found = {}
-        for name, hint in getattr(function, "__annotations__", {}).items():
-            try:
-                resolved = eval(hint, names) if isinstance(hint, str) else hint
-            except Exception:
-                resolved = Any
-            found[name] = Any if _names_unknown(resolved) else resolved
-        return found
-
-
-def _names_unknown(hint: Any) -> bool:
-    """Return whether a part of an annotation is still the name of a type, as in list["Order"]."""
-    if isinstance(hint, (str, ForwardRef)):
-        return True
-    return get_origin(hint) is not Literal and any(map(_names_unknown, get_args(hint)))
+    names = {**getattr(function, "__globals__", {}), **_enclosed(function)}
+    found: dict[str, Any] = {}
+    for name, hint in getattr(function, "__annotations__", {}).items():
+        try:
+            found |= get_type_hints(SimpleNamespace(__annotations__={name: hint}), names)
+        except Exception:
+            found[name] = Any
+    return found
 
 
 def _enclosed(function: Any) -> dict[str, Any]:
