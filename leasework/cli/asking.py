@@ -9,7 +9,6 @@ import click
 
 from leasework.cli.fitting import Column
 from leasework.cli.output import show_json, show_table
-from leasework.errors import suggest
 
 if TYPE_CHECKING:
     from leasework.app import App
@@ -19,19 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Function = Callable[..., Any]
 Option = Callable[[Function], Function]
-
-
-class Group(click.Group):
-    """A group of commands that suggests the nearest one for an unknown name."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        word = args[0]
-        if self.get_command(ctx, word) is None and not word.startswith("-"):
-            known = suggest(word, self.list_commands(ctx))
-            raise click.UsageError(f"No such command {word!r}. {known}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 def together(*options: Option) -> Option:

@@ -9,7 +9,6 @@ import click
 from msgspec import structs
 
 from leasework.cli.asking import (
-    Group,
     act,
     database_options,
     has_subcommand,
@@ -44,7 +43,7 @@ _QUEUES = [
 ]
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @table_options
 def queues(**_: Any) -> None:
     """List queues with their jobs, pause or resume them, or change a tenant's weight.
@@ -141,7 +140,7 @@ _KEYS = [
 ]
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @table_options
 def limits(**_: Any) -> None:
     """List limits, or change, pause and reset them. A star marks what a person has set."""

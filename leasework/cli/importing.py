@@ -6,11 +6,10 @@ import sys
 
 import click
 
-from leasework.cli.asking import Group
 from leasework.errors import ConfigError
 
 
-@click.group("import", cls=Group)
+@click.group("import")
 def import_() -> None:
     """Print code for leasework from the schedules of another system."""
 

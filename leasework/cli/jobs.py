@@ -8,7 +8,6 @@ import click
 
 from leasework.cli import tables
 from leasework.cli.asking import (
-    Group,
     Option,
     act,
     ask,
@@ -45,7 +44,7 @@ def _filter_option(name: str) -> Option:
     return click.option(f"--{name}", help=f"Show only jobs {how} this {name}.", **kind)
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @together(*map(_filter_option, SIMPLE))
 @limit_option(50)
 @table_options

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from leasework.cli.asking import Group, ask, database_options
+from leasework.cli.asking import ask, database_options
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @database_options
 def metrics(**_: Any) -> None:
     """Print the metrics that `leasework web` serves at /metrics. The subcommands print alert rules

@@ -9,7 +9,6 @@ import click
 
 from leasework.cli import tables
 from leasework.cli.asking import (
-    Group,
     act,
     ask,
     database_options,
@@ -115,7 +114,7 @@ _list_options = together(
 )
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @_list_options
 def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) -> None:
     """List, create, pause, resume, run, backfill or remove schedules, or list their ticks."""
@@ -293,7 +292,7 @@ def locks(limit: int, **_: Any) -> None:
     show_rows(look(lambda inspector: inspector.locks(limit)), tables.LOCKS, "No locks are held.")
 
 
-@click.group(cls=Group, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @limit_option(1000)
 @table_options
 def nodes(limit: int, **_: Any) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from leasework.cli.asking import Group
 from leasework.cli.deadlines import deadlines
 from leasework.cli.flow import limits, queues
 from leasework.cli.importing import import_
@@ -18,7 +17,7 @@ from leasework.cli.output import output_errors, prepare_streams
 from leasework.cli.schema import schema
 from leasework.cli.web import web
 from leasework.cli.work.run import worker
-from leasework.errors import LeaseworkError, suggest
+from leasework.errors import LeaseworkError
 from leasework.version import VERSION
 
 _EPILOG = """\
@@ -39,9 +38,9 @@ def _plugins(**wanted: Any) -> Any:
     return entry_points(group=_PLUGINS, **wanted)
 
 
-class Root(Group):
+class Root(click.Group):
     """Includes the commands of other distributions. Turns leasework's errors into one line and exit
-    status 1, and suggests options."""
+    status 1."""
 
     @output_errors()
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -72,12 +71,6 @@ class Root(Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except click.NoSuchOption as error:
-            where = error.ctx or ctx
-            words = [word for option in where.command.get_params(where) for word in option.opts]
-            known = suggest(error.option_name, [word for word in words if word.startswith("--")])
-            text = f"No such option {error.option_name!r}. {known}"
-            raise click.UsageError(text, where) from None
         except LeaseworkError as error:
             click.echo(f"leasework: {' '.join(str(error).split())}", err=True)
             ctx.exit(1)

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from leasework.cli.asking import (
-    Group,
     ask,
     database,
     database_options,
@@ -21,7 +20,7 @@ from leasework.cli.asking import (
 from leasework.cli.output import fancy, show_json, text
 
 
-@click.group(cls=Group)
+@click.group()
 @database_options
 def schema(**_: Any) -> None:
     """Create or check the tables and views of leasework."""
