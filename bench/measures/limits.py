@@ -22,7 +22,7 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import COMPLETED
 from leasework.pg.schema import migrate
-from leasework.store import Store
+from leasework.store.store import Store
 from leasework.store.jobs import AckItem
 from leasework.store.nodes import NodeIdentity
 
