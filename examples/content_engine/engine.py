@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 import httpx
 import posts
 
-from leasework import App, Context, Snooze, Task
+from leasework import App, Context, Rate, Task
 
 POSTS_PER_SWEEP = 3
 MODELS = ("writer", "critic")
@@ -21,6 +21,8 @@ API = os.environ.get("ENGINE_API", "http://127.0.0.1:8099")
 HOUR_SECONDS = float(os.environ.get("ENGINE_HOUR_SECONDS", 3600))
 
 app = App(name="content-engine")
+posts_api = app.limit("posts-api", rate=Rate(2, per=1.0, burst=1))
+"""What the API accepts, among all processes of both releases."""
 
 
 def schedule(cron: str, hours: float) -> Callable[..., Task]:
@@ -42,8 +44,8 @@ async def sweep(ctx: Context) -> None:
         await ctx.complete(on=connection, result={"posts": chosen})
 
 
-@app.task(queue="content", timeout=60, max_attempts=20)
-async def publish(ctx: Context, post: int) -> Snooze | None:
+@app.task(queue="content", timeout=60, max_attempts=20, limits=[posts_api])
+async def publish(ctx: Context, post: int) -> None:
     """Publish one post. If this process is killed after the API has received the post and before
     that is recorded, the job runs again. The key tells the API that it is the same post."""
     headers = {"Idempotency-Key": f"post-{post}", "User-Agent": f"{app.release}/{os.getpid()}"}
@@ -51,7 +53,7 @@ async def publish(ctx: Context, post: int) -> Snooze | None:
     async with httpx.AsyncClient(base_url=API, timeout=30) as api:
         answer = await api.post("/posts", json=content, headers=headers)
     if answer.status_code == 429:
-        return Snooze(retry_after(answer))
+        raise posts_api.throttled(retry_after(answer))
     answer.raise_for_status()
     async with await posts.connect() as connection:
         await posts.published(connection, post, answer.json()["id"])
