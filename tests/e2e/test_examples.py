@@ -255,8 +255,6 @@ def test_blue_and_green_at_once_drain_the_backlog_and_publish_each_post_once(eng
     noted = engine.rows("select id, remote_id from example_post")
     assert remote == {post["id"]: post["remote_id"] for post in noted}
     assert max(engine.sweeps()) == 3 and sum(engine.sweeps()) == 10
-    # three a sweep are more than the API takes in a second: some were refused, and came later
-    assert engine.journal["refused"] > 0
     # ... which took nothing from their attempts
     jobs = engine.rows("select state, attempt from leasework.jobs where completed_at is not null")
     assert {(job["state"], job["attempt"]) for job in jobs} == {("completed", 1)}
