@@ -22,9 +22,9 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import COMPLETED
 from leasework.pg.schema import migrate
-from leasework.store.store import Store
 from leasework.store.jobs import AckItem
 from leasework.store.nodes import NodeIdentity
+from leasework.store.store import Store
 
 COLUMNS = {"backend_us": "backend CPU µs/job", "wal_bytes": "WAL B/job"}
 LEASE_SECONDS = 3600.0

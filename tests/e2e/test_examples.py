@@ -255,7 +255,7 @@ def test_blue_and_green_at_once_drain_the_backlog_and_publish_each_post_once(eng
     noted = engine.rows("select id, remote_id from example_post")
     assert remote == {post["id"]: post["remote_id"] for post in noted}
     assert max(engine.sweeps()) == 3 and sum(engine.sweeps()) == 10
-    # ... which took nothing from their attempts
+    # whatever the API refused took nothing from their attempts
     jobs = engine.rows("select state, attempt from leasework.jobs where completed_at is not null")
     assert {(job["state"], job["attempt"]) for job in jobs} == {("completed", 1)}
     ticks = engine.rows("select schedule, fire_at, state from leasework.ticks")
