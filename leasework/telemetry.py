@@ -164,6 +164,11 @@ CATALOGUE: dict[str, Kind] = {
         "the worker cannot start child processes or threads; it gives back jobs that need one",
         ("error",),
     ),
+    "job_throttled": Kind(
+        "warning",
+        "a handler was throttled, and no job of this key starts for so many seconds",
+        ("job", "task", "key", "seconds"),
+    ),
     "job_unreadable": Kind(
         "error", "a job is held back because its arguments cannot be read", ("job", "task", "error")
     ),

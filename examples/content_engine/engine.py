@@ -7,8 +7,6 @@ tick and every post is handled once.
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import httpx
 import posts
@@ -53,19 +51,11 @@ async def publish(ctx: Context, post: int) -> None:
     async with httpx.AsyncClient(base_url=API, timeout=30) as api:
         answer = await api.post("/posts", json=content, headers=headers)
     if answer.status_code == 429:
-        raise posts_api.throttled(retry_after(answer))
+        raise posts_api.throttled(answer.headers.get("Retry-After", 60))
     answer.raise_for_status()
     async with await posts.connect() as connection:
         await posts.published(connection, post, answer.json()["id"])
         await ctx.complete(on=connection)
-
-
-def retry_after(answer: httpx.Response) -> float:
-    """Seconds, from a header that holds seconds or a date."""
-    value = answer.headers.get("Retry-After", "60")
-    if value.isdigit():
-        return float(value)
-    return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
 
 
 # -- other tasks of the service ------------------------------------------------------------------

@@ -175,7 +175,7 @@ def _act(work: Callable[[Operator], Awaitable[None]], name: str, key: str | None
 @limits.command("set")
 @click.option("--concurrency", type=int, help="How many jobs run at once.")
 @click.option("--rate", "count", type=float, help="How many start in --per seconds.")
-@click.option("--per", type=float, default=1.0, show_default=True, help="Seconds.")
+@click.option("--per", type=float, help="Seconds; required with --rate.")
 @click.option("--burst", type=float, help="How many start at once after idleness.")
 @_on_limit
 def set_limit(
@@ -184,14 +184,18 @@ def set_limit(
     reason: str,
     concurrency: int | None,
     count: float | None,
-    per: float,
+    per: float | None,
     burst: float | None,
     **_: Any,
 ) -> None:
     """Change a limit, or the concurrency of one key, until it is reset."""
     from leasework.model.limits import Rate
 
-    rate = None if count is None else Rate(count, per, burst)
+    if count is None and concurrency is None:
+        raise click.UsageError("Give --concurrency, or --rate and --per.")
+    if (count is None) != (per is None):
+        raise click.UsageError("--rate and --per go together: --rate 3 --per 900")
+    rate = None if count is None or per is None else Rate(count, per, burst)
     _act(
         lambda acting: acting.limits.set(
             name, concurrency=concurrency, rate=rate, key=key, reason=reason
@@ -205,7 +209,7 @@ def set_limit(
 @limits.command("reset")
 @_on_limit
 def reset_limit(name: str, key: str | None, reason: str, **_: Any) -> None:
-    """Return to what the code says, and resume."""
+    """Return to what the code says, and resume: the limit with all its keys, or one key."""
     _act(lambda on: on.limits.reset(name, key=key, reason=reason), name, key, "is as in the code")
 
 

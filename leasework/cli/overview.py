@@ -56,6 +56,7 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
         "jobs": {
             "available_or_running": summary.ready,
             "running": summary.running,
+            "limited": sum(row.waiting for row in facts.limited),
             "waiting": summary.waiting,
             "unknown_task": summary.unknown,
             "quarantined": summary.quarantined,
@@ -96,6 +97,8 @@ def _lines(facts: Facts, apps: Counter[str]) -> dict[str, str]:
         ready = f"{max(summary.ready - running, 0):,} available, {running:,} running"
     else:
         ready = f"{_count(summary.ready)} available or running ({running:,} running)"
+    if limited := sum(row.waiting for row in facts.limited):
+        ready += f", {_count(limited)} waiting for limits"
     lines["jobs"] = f"{ready}, {_count(summary.waiting)} scheduled or to be retried"
     lines["schedules"] = str(len(facts.schedules))
     return lines

@@ -158,6 +158,8 @@ class Attempts:
             return Fail(f"{said}, which the job does not have")
         with suppress(errors.LeaseworkError):
             await self._store.throttle(key, outcome.seconds, self._env.due_now())
+            job, seconds = claim.job, outcome.seconds
+            self._emit("job_throttled", job=job.id, task=job.task, key=key, seconds=seconds)
             return Throttled(outcome.limit, 0.0)
         return outcome
 

@@ -178,6 +178,8 @@ class TaskFunction:
         if not options.limits and fair is None:
             return None
         own = self._signature.parameters.items()
+        if isinstance(fair, str):
+            self._need(fair, f"the fair queue {options.queue!r}")
         usual = {name: p.default for name, p in own if p.default is not p.empty}
         arguments = {**usual, **given}
         limits = [used for limit in options.limits if (used := limit.use(arguments))]
@@ -187,19 +189,25 @@ class TaskFunction:
         return waits or None
 
     def check_names(self, limits: Iterable[Limit]) -> None:
-        """Raises BadJob if a limit needs an argument that the handler does not have."""
-        known = self._signature.parameters
-        if any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            return
+        """Raises BadJob for a limit of another application, and for one that needs an argument that
+        the handler does not have."""
         for limit in limits:
+            if self._registry.limits.get(limit.name) is not limit:
+                raise BadJob(
+                    f"the limit {limit.name!r} of task {self.name} is not of this application",
+                    do="Define it with app.limit(…) of the same App as the task",
+                )
             for name in limit.names():
-                if name not in known:
-                    raise BadJob(
-                        f"the limit {limit.name!r} needs the argument {name!r}, which task "
-                        f"{self.name} does not have",
-                        got=[*known],
-                        do=suggest(name, known),
-                    )
+                self._need(name, f"the limit {limit.name!r}")
+
+    def _need(self, name: str, owner: str) -> None:
+        known = self._signature.parameters
+        if name not in known and all(p.kind is not p.VAR_KEYWORD for p in known.values()):
+            raise BadJob(
+                f"{owner} needs the argument {name!r}, which task {self.name} does not have",
+                got=[*known],
+                do=suggest(name, known),
+            )
 
     def scheduled_job(self, given: dict[str, Any], options: JobOptions) -> JobRequest[Any]:
         """Make the job of a schedule. No codec encodes its arguments: they belong to the

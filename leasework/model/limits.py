@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from uuid import UUID
 
@@ -98,12 +100,18 @@ class Limit:
         for label in ("key", "cost"):
             _check_source(label, getattr(self, label))
 
-    def throttled(self, retry_after: Duration) -> Throttled:
+    def throttled(self, retry_after: Duration | str) -> Throttled:
         """What a handler raises when the other side refuses more requests for ``retry_after``
-        seconds: see :class:`Throttled`. Raises BadJob for a time out of range."""
-        seconds = in_seconds(retry_after)
+        seconds: see :class:`Throttled`. It may be the text of HTTP's header ``Retry-After``, seconds
+        or a date. Raises BadJob for a time out of range."""
+        seconds = (
+            _of_header(retry_after) if isinstance(retry_after, str) else in_seconds(retry_after)
+        )
         if not is_number(seconds, 0, 366 * 86400):
-            raise BadJob("retry_after must be seconds from 0 to a year", got=retry_after)
+            raise BadJob(
+                "retry_after must be seconds from 0 to a year, or what a header Retry-After says",
+                got=repr(retry_after),
+            )
         return Throttled(self.name, float(seconds))
 
     def use(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -159,6 +167,17 @@ def key_text(label: str, value: object) -> str | None:
     if not 0 < len(text) <= _KEY_CHARS or storable(text) != text:
         raise BadJob(f"{label} must have 1 to {_KEY_CHARS} characters, without NUL", got=text)
     return text
+
+
+def _of_header(text: str) -> float | None:
+    """The seconds of a header ``Retry-After`` (RFC 9110). None: it is not one."""
+    if text.strip().isdecimal():
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, until.timestamp() - Env().wall_millis() / 1000)
 
 
 def _check_source(label: str, source: object) -> None:

@@ -68,7 +68,8 @@ class LimitControl(Control):
         )
 
     async def reset(self, name: str, *, key: object = None, reason: str = "") -> None:
-        """Return to what the code says, and resume. Raises ConfigError."""
+        """Return to what the code says, and resume: a key, or the limit with all its keys. Raises
+        ConfigError."""
         await self._change(name, key, "reset", reason, reset=True)
 
     async def pause(self, name: str, *, key: object = None, reason: str = "") -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct, field, structs
 
 from leasework.config import DEAD_ROWS
 from leasework.store import rows
-from leasework.store.limits import LimitView, PauseView
+from leasework.store.limits import LimitView, PauseView, QueueWaits
 from leasework.store.reports import Summary
 
 
@@ -38,6 +38,8 @@ class Facts(Struct, frozen=True):
     died: list[rows.DeathView] = field(default_factory=list)
     """Dead nodes that nobody has marked as seen, the newest first."""
     limits: list[LimitView] = field(default_factory=list)
+    limited: list[QueueWaits] = field(default_factory=list)
+    """Jobs that wait for limits, by queue."""
     pauses: list[PauseView] = field(default_factory=list)
     """Paused queues and tasks."""
     grace: float = 10.0

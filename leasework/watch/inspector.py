@@ -121,6 +121,7 @@ class Inspector:
             failing=await reports.failing_schedules(TROUBLE_SECONDS, Tuning.check_discards, now),
             died=await reports.died(DEATH_SECONDS, Tuning.check_deaths, now),
             limits=await reports.limits(now),
+            limited=await reports.limit_waits(now),
             pauses=await reports.pauses(now),
             grace=self._settings.grace,
             pin_seconds=self._settings.pin_seconds,

@@ -57,7 +57,9 @@ def _limited(keys: Sequence[KeyWait]) -> Iterator[str]:
         else:
             yield f"It has room in {limit}."
     if keys and keys[0].key and keys[0].ahead:
-        yield f"{keys[0].ahead:,} jobs with the same limits and keys come before it."
+        ahead = keys[0].ahead
+        come = "job with the same limits and keys comes" if ahead == 1 else "jobs with them come"
+        yield f"{ahead:,} {come} before it."
 
 
 def _available(

@@ -12,7 +12,7 @@ from leasework.watch.finding import NOTE
 BLOCKED_SECONDS = 3600.0
 """How long a job may wait for its limits."""
 FORGOTTEN_SECONDS = 86400.0
-"""How long a pause or a changed limit is nothing to mention."""
+"""How long a pause is only worth a note."""
 
 
 @check(
@@ -48,15 +48,17 @@ def _limit_blocked(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
-    f"A limit has been changed or paused by a person for more than {duration(FORGOTTEN_SECONDS)}.",
+    "A person has changed or paused a limit, or some of its keys.",
     "leasework limits reset {limit} returns to what the code says",
     page="limits", level=NOTE, shared=True,
 )  # fmt: skip
 def _limit_changed(facts: Facts) -> Iterator[str | Said]:
     for row in facts.limits:
-        if row.set_seconds is not None and row.set_seconds > FORGOTTEN_SECONDS:
+        if row.set_seconds is not None:
+            did = "paused" if row.paused else "changed"
+            keys = f" ({row.keys_set} of its keys)" if row.keys_set else ""
             yield Said(
-                f"A person changed the limit {row.name!r} {duration(row.set_seconds)} ago",
+                f"A person {did} the limit {row.name!r}{keys} {duration(row.set_seconds)} ago",
                 {"limit": row.name},
             )
 

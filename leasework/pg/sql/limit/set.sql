@@ -1,7 +1,7 @@
--- Change a limit, or one of its keys, until it is reset. Null: as it is. reset: what the code says. Null as the answer: no
+-- Change a limit, or one of its keys, until it is reset. Null: as it is. reset: what the code says, of all its keys too. Null as the answer: no
 -- such limit.
 -- locks: the row of the limit or of the key
--- index: limits_pkey, limit_key_pkey; a scan of node
+-- index: limits_pkey, limit_key_pkey, limit_key_set, limit_key_name; a scan of node
 with limited as (
     update leasework.limits l
     set set_concurrency = case when %(reset)s then null else coalesce(%(concurrency)s::integer, l.set_concurrency) end,
@@ -28,6 +28,9 @@ with limited as (
                                               or coalesce(excluded.set_concurrency, k.set_concurrency) is not null)
                       then coalesce(%(now)s::timestamptz, now()) end
     returning k.name
+), reset as (
+    update leasework.limit_key set set_concurrency = null, paused = false, set_at = null
+    where %(reset)s and %(key)s::text is null and name = %(name)s and set_at is not null
 ), woken as (
     select leasework.wake(array(select distinct q from leasework.node n, unnest(n.sleeping) q))
 )

@@ -22,7 +22,7 @@ with defined as (
     where not %(missing)s and w.weight is distinct from excluded.weight
     returning w.queue
 ), turned_back as (
-    update leasework.limit_key set filled_at = coalesce(%(now)s::timestamptz, now()) where filled_at > coalesce(%(now)s::timestamptz, now()) + interval '1 second'
+    update leasework.limit_key set filled_at = coalesce(%(now)s::timestamptz, now()) where filled_at > greatest(coalesce(%(now)s::timestamptz, now()) + interval '1 second', closed_until)
     returning key
 )
 select (select count(*) from defined) + (select count(*) from weighed)
