@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
@@ -31,7 +33,7 @@ from leasework.lease.bids import Lost
 from leasework.lease.guard import Guard
 from leasework.model.job import JobRequest, R
 from leasework.model.moments import Duration
-from leasework.own_tasks import in_thread_of_its_own, without_loop
+from leasework.own_tasks import without_loop
 
 A = TypeVar("A")
 H = TypeVar("H", bound="Lock | Leader")
@@ -331,7 +333,7 @@ class SyncLock(SyncHeld[Lock]):
 
 class SyncLeader(SyncHeld["_InBackground"]):
     """A :class:`leasework.app.leader.Leader` for threads. leasework calls ``on_gain(lead)`` and
-    ``on_loss(lead)`` in threads of its own, one after the other. A thread cannot be cancelled:
+    ``on_loss(lead)`` in one thread of its own, one after the other. A thread cannot be cancelled:
     at the end of the block, the lease is kept until ``on_gain`` has returned. It should end when
     ``lead.is_leader`` is False."""
 
@@ -369,24 +371,53 @@ class SyncLeader(SyncHeld["_InBackground"]):
 
 
 class _InBackground(Leader):
-    """The part of a SyncLeader in the background loop. Each callback runs in a thread."""
+    """The part of a SyncLeader in the background loop. Its callbacks run in one thread."""
 
     def _body_loop(self) -> None:
         """None: the work runs in threads, which a blocked loop does not stop."""
 
+    async def __aenter__(self) -> Self:
+        calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        threading.Thread(
+            target=_run_all, args=[calls], name=f"leasework-{self._full_name}", daemon=True
+        ).start()
+        try:
+            await super().__aenter__()
+        except BaseException:
+            calls.put(None)
+            raise
+        self._calls = calls
+        return self
+
+    async def _stand(self, guard: Guard | None) -> None:
+        try:
+            await super()._stand(guard)
+        finally:
+            self._calls.put(None)
+
     async def _call(self, callback: Callable[[Leader], Any], guard: Guard) -> None:
+        ended: Future[None] = Future()
+        ended.set_running_or_notify_cancel()  # a thread cannot be cancelled
+
         def call() -> None:
             try:
                 callback(self)
-            except BaseException as error:
+            except BaseException as error:  # the thread must live for the later calls
                 guard.emit("callback_failed", name=self._full_name, error=told(error))
+            ended.set_result(None)
 
-        calling = asyncio.ensure_future(in_thread_of_its_own(call))
+        self._calls.put(call)
+        waiting = asyncio.wrap_future(ended)
         try:
-            await asyncio.shield(calling)
+            await asyncio.shield(waiting)
         except asyncio.CancelledError:
-            await calling  # the lease is kept until the thread has ended its call
+            await waiting  # the lease is kept until the thread has ended its call
             raise
+
+
+def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+    while call := calls.get():
+        call()
 
 
 class SyncAdvisoryLock(Twin[AdvisoryLock]):
