@@ -127,8 +127,9 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
             if asked is None:
                 await asyncio.sleep(max(0.0, walk.look_at - clock()))
                 continue
-            answer = await store.claim_limited(me.id, 1, "default", case.batch, [], *asked, 0.05)
-            walk.answered(answer, case.batch, asked[2], clock())
+            wanted, *more = asked
+            answer = await store.claim_limited(me.id, 1, "default", wanted, [], *more, 0.05)
+            walk.answered(answer, wanted, asked[3], clock())
             found = answer.jobs
             ended = [job.lane for job in found if job.lane]
         items = [AckItem(job.id, job.claim_token, COMPLETED, 0.001) for job in found]

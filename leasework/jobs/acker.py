@@ -12,6 +12,7 @@ from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import BatchSize, Service, ServiceContext
 from leasework.model.backoff import Backoff
+from leasework.model.job import ClaimedJob
 from leasework.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasework.model.states import State
 from leasework.store.jobs import Acked, AckItem
@@ -39,6 +40,8 @@ class Acker(Service):
         self._slots = slots
         self.on_written: Callable[[], None] = lambda: None
         """Called after each batch. The executor sets it."""
+        self.on_limited: Callable[[ClaimedJob], None] | None = None
+        """Called for each job with limits whose outcome was recorded."""
         self._queue: deque[Pair] = deque()
         self._locked: list[Pair] = []
         """Outcomes whose rows were locked. They wait here and do not delay others."""
@@ -176,6 +179,7 @@ class Acker(Service):
         return claim, AckItem(item.job, item.token, decision, item.ran_seconds)
 
     def _written(self, batch: Sequence[Pair], acked: Acked) -> None:
+        recorded = batch
         if len(acked.written) == len(batch) and not self._unknown:
             self._running.remove([claim for claim, _ in batch])
             batch = ()
@@ -195,6 +199,10 @@ class Acker(Service):
                     outcome=str(item.decision.state),
                 )
         self._since = self._env.boot_now()
+        if self.on_limited:
+            for claim, _ in recorded:
+                if claim.job.lane is not None:
+                    self.on_limited(claim.job)
         self.on_written()
 
 

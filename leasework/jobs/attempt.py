@@ -104,8 +104,8 @@ class Attempts:
             task = self._registry.find(job.task)
             if task is None:
                 return self._unknown_task(job)
-            if job.start_in > 0 and not claim.stop_reason:
-                await self._wait_for_start(claim)
+            if job.start_in > 0 and not claim.stop_reason and not await self._wait_for_start(claim):
+                return None
             if claim.stop_reason:
                 return stopped(claim)
             if isinstance(job.payload, dict) and ENCODED in job.payload:
@@ -140,14 +140,18 @@ class Attempts:
             self._emit("service_failed", service="executor", error=repr(error))
             return Fail(f"leasework could not run it: {error!r}")
 
-    async def _wait_for_start(self, claim: Claim) -> None:
-        """Wait until the job's limits let it start: it was claimed a moment ahead."""
+    async def _wait_for_start(self, claim: Claim) -> bool:
+        """Wait until the job's limits let it start: it was claimed a moment ahead. Return False if
+        the lease has been lost meanwhile."""
         if claim.runner:
             claim.stop = claim.runner.cancel
         elapsed = self._env.boot_now() - claim.claimed_at
         await asyncio.sleep(max(0.0, claim.job.start_in - elapsed))
         claim.stop = None
-        claim.started_at = self._env.boot_now()
+        claim.started_at = now = self._env.boot_now()
+        if not self._membership().covers(claim.node, claim.job.claim_token, now):
+            claim.end("lost")
+        return not claim.lost
 
     async def _throttled(self, claim: Claim, outcome: Throttled) -> Outcome:
         """Close the limit for all jobs. This job returns to its place at once, and waits there. If

@@ -49,8 +49,6 @@ class LocalQueue:
         self.finished = 0
         """The number of jobs finished since the start. The producer derives the rate from it."""
         self.on_room: Callable[[], None] = lambda: None
-        self.ended_lanes: deque[str] = deque(maxlen=200)
-        """Where jobs with limits have ended here: see :class:`LimitedClaimer`."""
 
     def has_slot(self) -> bool:
         """Return whether the first job that waits may start."""
@@ -258,8 +256,6 @@ class Executor:
                 self._emit("job_lost", job=job.id, task=job.task, why=claim.stop_reason)
         queue.running -= 1
         queue.finished += 1
-        if claim.job.lane is not None:
-            queue.ended_lanes.append(claim.job.lane)
         if self._alone:
             self._start_alone()
         return ended

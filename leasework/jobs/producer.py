@@ -151,7 +151,8 @@ class Claimer:
         found, or None if the lease is not ours."""
         async with self._one:
             membership, doubts = self._guard.membership, self._doubts
-            if self.in_doubt or not membership.lease.valid(self._env.boot_now()):
+            held_back = self.halted or self.in_doubt
+            if held_back or not membership.lease.valid(self._env.boot_now()):
                 return None
             node, epoch = membership.identity.id, membership.epoch
             asked = (queue.name, wanted, self._left_out(), hints, after, visits, phase, ahead)

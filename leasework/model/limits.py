@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 from uuid import UUID
 
+from leasework.env import Clock
 from leasework.errors import BadJob, ConfigError, storable
 from leasework.model.moments import Duration, in_seconds, is_number
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _MOST_COST = 1e9
-_KEY_CHARS = 200
+_KEY_BYTES = 400
+"""Of a key or a tenant in UTF-8, a bar or a percent sign counted as three: an index has them."""
 MOST_LIMITS = 2
 """Limits of one job: one for all jobs, and one by key, is what applications need."""
 
@@ -102,11 +103,10 @@ class Limit:
 
     def throttled(self, retry_after: Duration | str) -> Throttled:
         """What a handler raises when the other side refuses more requests for ``retry_after``
-        seconds: see :class:`Throttled`. It may be the text of HTTP's header ``Retry-After``, seconds
-        or a date. Raises BadJob for a time out of range."""
-        seconds = (
-            _of_header(retry_after) if isinstance(retry_after, str) else in_seconds(retry_after)
-        )
+        seconds: see :class:`Throttled`. It may be the text of HTTP's header ``Retry-After``:
+        seconds, or a date. Raises BadJob for a time out of range."""
+        given: Any = _of_header(retry_after) if isinstance(retry_after, str) else retry_after
+        seconds = in_seconds(given)
         if not is_number(seconds, 0, 366 * 86400):
             raise BadJob(
                 "retry_after must be seconds from 0 to a year, or what a header Retry-After says",
@@ -164,8 +164,11 @@ def key_text(label: str, value: object) -> str | None:
             do="Give a function that returns one: key=lambda arguments: …",
         )
     text = str(value)
-    if not 0 < len(text) <= _KEY_CHARS or storable(text) != text:
-        raise BadJob(f"{label} must have 1 to {_KEY_CHARS} characters, without NUL", got=text)
+    size = len(text.replace("%", "%25").replace("|", "%7C").encode("utf-8", "surrogatepass"))
+    if not 0 < size <= _KEY_BYTES or storable(text) != text:
+        raise BadJob(
+            f"{label} must have 1 to {_KEY_BYTES} bytes, without NUL", got=f"{size} bytes: {text!r}"
+        )
     return text
 
 
@@ -177,7 +180,7 @@ def _of_header(text: str) -> float | None:
         until = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return max(0.0, until.timestamp() - Env().wall_millis() / 1000)
+    return max(0.0, (until - Clock().wall_now()).total_seconds())
 
 
 def _check_source(label: str, source: object) -> None:

@@ -20,6 +20,8 @@ class Walk(NamedTuple):
     jobs: list[ClaimedJob]
     after: str = ""
     """The lane after which the next claim begins."""
+    rest: int = 0
+    """What is left of the share of that lane."""
     passed: int = 0
     """How many lanes are behind it: it claimed what it could of them."""
     seen: int = 0
@@ -111,7 +113,8 @@ def _walk(rows: list[Row]) -> Walk:
     if not rows or rows[-1][0] is not None:
         return Walk(jobs)
     end = dict(zip(ClaimedJob._fields, rows[-1], strict=True))
-    return Walk(jobs, end["lane"], end["attempt"], end["crashes"], end["history"], end["start_in"])
+    given = ("lane", "priority", "attempt", "crashes", "history", "start_in")
+    return Walk(jobs, *[end[name] for name in given])
 
 
 class LimitStore(Operations):
@@ -141,11 +144,12 @@ class LimitStore(Operations):
         app: str,
         limits: list[dict[str, Any]],
         weights: list[dict[str, Any]],
+        queues: Sequence[str],
         missing: bool,
         now: Now,
     ) -> int:
-        """Write what the code defines; ``missing``: only what has no row. Return how many rows
-        changed."""
+        """Write what the code defines; ``missing``: only what has no row. ``queues``: the fair
+        ones. Return how many rows changed."""
 
     @operation("limit/set")
     async def set_limit(

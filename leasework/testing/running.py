@@ -170,7 +170,10 @@ class _Passing:
         quiet = 0
         while quiet < 2:  # the first time, a claim may be under way
             before = len(ran), len(node.running)
-            waiting = node.executor.queues.keys() & set((await reports.summary(None)).queues)
+            queues = set((await reports.summary(None)).queues)
+            if node.runs_limited_jobs:
+                queues |= {row.queue for row in await reports.limit_waits(None)}
+            waiting = node.executor.queues.keys() & queues
             changed = before != (len(ran), len(node.running))
             quiet = 0 if waiting or changed or len(node.running) else quiet + 1
             await asyncio.sleep(_LOOK_SECONDS)
@@ -198,13 +201,14 @@ class _Passing:
 
 
 def _note_claims(node: Node, ran: dict[UUID, None]) -> None:
-    submit = node.executor.submit
+    for name in ("submit", "submit_limited"):
+        submit = getattr(node.executor, name)
 
-    def noting(queue: Any, claims: Any) -> None:
-        ran.update((claim.job.id, None) for claim in claims)
-        submit(queue, claims)
+        def noting(queue: Any, claims: Any, submit: Any = submit) -> None:
+            ran.update((claim.job.id, None) for claim in claims)
+            submit(queue, claims)
 
-    node.executor.submit = noting  # type: ignore[method-assign]
+        setattr(node.executor, name, noting)
 
 
 def _end(until: datetime | timedelta, now: datetime) -> datetime:

@@ -492,9 +492,8 @@ async def test_a_clock_that_was_set_back_fills_nothing_and_empties_nothing(
     assert behind  # from now on it fills by the new clock
     await sql(BUCKET, {"tokens": 0, "seconds": 3600})
     assert await b.claim_and_commit() == []
-    await a.bench.store.sync_limits(
-        "fire", [], [], True, None
-    )  # each worker does this once a minute
+    # each worker does this once a minute
+    await a.bench.store.sync_limits("fire", [], [], [], True, None)
     await until_async(b.claim_and_commit, what="a job after the bucket's time was put right")
 
 

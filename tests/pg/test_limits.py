@@ -376,7 +376,7 @@ async def test_a_job_says_what_it_waits_for(app: App, sql: Sql) -> None:
     assert "No application has defined the limit 'ghost'" in await why(unseen)
     async with app.node():
         await until_async(lambda: _state(app, first, "running"), what="the first runs")
-        assert "the limit 'customer', key 'a%7Cb': 1 of 1 run" in await why(second)
+        assert "the limit 'customer', key 'a|b': 1 of 1 run" in await why(second)
         await on.limits.pause("customer")
         assert "A person has paused the limit 'customer'" in await why(second)
         await on.limits.resume("customer")
@@ -386,3 +386,109 @@ async def test_a_job_says_what_it_waits_for(app: App, sql: Sql) -> None:
 
 async def _state(app: App, job: Any, state: str) -> bool:
     return (await app.get(job.id)).state == state
+
+
+# -- what a review found ---------------------------------------------------------------------------
+async def test_weights_hold_when_slots_become_free_one_by_one(app: App) -> None:
+    order: list[str] = []
+    app.queue("imports", fair="tenant", weight={"gold": 3, "slow": 0.5})
+
+    @app.task(queue="imports")
+    async def load(tenant: str) -> None:
+        order.append(tenant)
+
+    for tenant in ("a", "gold", "slow"):
+        await app.enqueue_many([load.job(tenant) for _ in range(300)])
+    async with app.node(queues={"imports": 1}):
+        await until_async(lambda: _is(len(order) >= 180), what="some of the jobs")
+    share = Counter(order[:180])
+    assert abs(share["gold"] / 180 - 3 / 4.5) <= 0.05
+    assert abs(share["slow"] / 180 - 0.5 / 4.5) <= 0.05
+
+
+async def test_a_queue_that_is_busy_with_limited_jobs_holds_up_neither_others_nor_a_stop(
+    app: App,
+) -> None:
+    ran: Counter[str] = Counter()
+    many, few = app.limit("many", concurrency=10), app.limit("few", concurrency=5)
+
+    @app.task(queue="a", limits=[many])
+    async def one() -> None:
+        ran["a"] += 1
+
+    @app.task(queue="b", limits=[few])
+    async def other() -> None:
+        ran["b"] += 1
+
+    await app.enqueue_many([one.job() for _ in range(4000)])
+    async with app.node(queues={"a": 50, "b": 5}):
+        await until_async(lambda: _is(ran["a"] > 100), what="the first queue is busy")
+        await app.enqueue_many([other.job() for _ in range(5)])
+        await until_async(lambda: _is(ran["b"] == 5), what="the other queue's jobs")
+        before = ran["a"]
+    assert before < 4000 and ran["a"] < 4000, "it stopped with jobs left"
+
+
+async def test_a_tenant_that_no_index_could_take_is_refused_at_once(app: App, sql: Sql) -> None:
+    import json
+
+    import psycopg
+
+    for job in (
+        {"task": "t", "tenant": "x" * 401},
+        {"task": "t", "limits": [{"limit": "a", "key": "|" * 134}]},
+    ):
+        with pytest.raises(psycopg.Error, match="400 bytes"):
+            await sql("select leasework.enqueue(%s)", (json.dumps(job),))
+    with pytest.raises(BadJob, match="400 bytes"):
+        app.queue("imports", fair="tenant")
+        app.task(queue="imports")(_tenant).job("ü" * 201)
+    widest = {"task": "t", "queue": "\U0001f418" * 200, "tenant": "x" * 400}
+    widest["limits"] = [{"limit": n * 100, "key": "y" * 400} for n in "ab"]  # type: ignore[assignment]
+    await sql("select leasework.enqueue(%s)", (json.dumps(widest),))
+
+
+async def _tenant(tenant: str) -> None: ...
+
+
+async def test_a_fair_queue_or_a_limit_that_the_task_cannot_have_is_refused() -> None:
+    app, other = App("postgresql:///x"), App("postgresql:///x", name="other")
+    app.queue("imports", fair="tenant_id")
+    with pytest.raises(BadJob, match="needs the argument 'tenant_id'"):
+        app.task(queue="imports")(_tenant).job("a")
+    with pytest.raises(BadJob, match="not of this application"):
+        app.task(limits=[other.limit("x", concurrency=1)])(_tenant)
+
+
+async def test_a_key_that_nobody_uses_is_pruned_and_one_in_use_is_not(app: App, sql: Sql) -> None:
+    customer = app.limit("customer", concurrency=1, key="who")
+    release = asyncio.Event()
+
+    @app.task(limits=[customer])
+    async def work(who: str) -> None:
+        if who == "stays":
+            await release.wait()
+
+    jobs = await app.enqueue_many([work.job("gone"), work.job("stays"), work.job("set")])
+    on = await app.operator("ann", "test")
+    async with app.node():
+        await jobs[0].wait(30)
+        await jobs[2].wait(30)
+        await on.limits.set("customer", concurrency=2, key="set")
+        await until_async(lambda: _state(app, jobs[1], "running"), what="a job of a key")
+        store = await app.store()
+        await store.prune({"events": 1, "ticks": 1, "attempts": 1, "history": 1}, 100, None)
+        rows = await sql("select key from leasework.limit_key order by key")
+        assert rows == [("customer:set",), ("customer:stays",)]
+        release.set()
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("12", 12.0), ("Fri, 31 Dec 1999 23:59:59 GMT", 0.0)]
+)
+def test_a_header_says_for_how_long_a_limit_is_closed(header: str, seconds: float) -> None:
+    limit = App("postgresql:///x").limit("vendor", concurrency=1)
+    assert limit.throttled(header).seconds == seconds
+    for wrong in ("soon", -1, None):
+        with pytest.raises(BadJob, match="Retry-After"):
+            limit.throttled(wrong)  # type: ignore[arg-type]

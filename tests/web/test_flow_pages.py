@@ -24,7 +24,7 @@ LANE = {"task": "t", "limits": [{"limit": "customer", "key": "7"}]}
 async def fill(app: App, sql: Any) -> None:
     """A limit, one job that waits for it, and one that waits for nothing."""
     limits = [{"name": "customer", "concurrency": 2, "rate": None, "burst": None}]
-    await (await app.store()).sync_limits("shop", limits, [], False, None)
+    await (await app.store()).sync_limits("shop", limits, [], [], False, None)
     await sql("select leasework.enqueue(%s)", (json.dumps([LANE, {"task": "t"}]),))
 
 
@@ -134,7 +134,7 @@ async def test_the_commands_do_the_same(make: Make, sql: Any, run: Callable[...,
         await said("queues", "resume", "--task", "t")
         await said("queues", "weight", "default", "gold", "3")
         await said("limits", "set", "customer", "--key", "7", "--concurrency", "0")
-        await said("limits", "set", "customer", "--rate", "5", "--burst", "1")
+        await said("limits", "set", "customer", "--rate", "5", "--per", "1", "--burst", "1")
         await said("limits", "pause", "customer")
         [limit] = json.loads(await said("limits", "--json"))
         assert (limit["set_rate"], limit["set_burst"], limit["paused"]) == (5, 1, True)

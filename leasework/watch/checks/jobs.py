@@ -171,7 +171,8 @@ def _worked(facts: Facts) -> set[str]:
     page="now#queues", shared=True, alert="critical", alert_after="10s",  # as no_live_node
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
-    for queue in sorted(set(facts.summary.queues) - _worked(facts)):
+    limited = {row.queue for row in facts.limited}
+    for queue in sorted({*facts.summary.queues, *limited} - _worked(facts)):
         words = f"Queue {queue!r} has available jobs, but no live node runs them"
         yield Said(words, {"queue": queue})
 

@@ -1,7 +1,7 @@
 -- The busiest keys of a limit, and those that a person changed.
 -- locks: none
 -- index: limit_key_name, job_holds_1, job_holds_2, job_lane (all of it)
-select regexp_replace(k.key, '^[^:]*:?', ''), k.set_concurrency, k.paused, k.closed_until,
+select leasework.lane_text(regexp_replace(k.key, '^[^:]*:?', '')), k.set_concurrency, k.paused, k.closed_until,
        (select count(*) from leasework.job j where leasework.holds(j.lane, j.ready, 1) = k.key)
        + (select count(*) from leasework.job j where leasework.holds(j.lane, j.ready, 2) = k.key) as running,
        coalesce(w.n, 0), w.oldest, k.tokens

@@ -21,8 +21,14 @@ with defined as (
     on conflict (queue, tenant) do update set weight = excluded.weight
     where not %(missing)s and w.weight is distinct from excluded.weight
     returning w.queue
+), unweighed as (
+    update leasework.weight w set weight = null
+    where not %(missing)s and w.weight is not null and w.queue = any (%(queues)s::text[])
+      and (w.queue, w.tenant) not in (select d.queue, leasework.lane_part(d.tenant)
+                                      from jsonb_to_recordset(%(weights)s::jsonb) as d (queue text, tenant text))
+    returning w.queue
 ), turned_back as (
     update leasework.limit_key set filled_at = coalesce(%(now)s::timestamptz, now()) where filled_at > greatest(coalesce(%(now)s::timestamptz, now()) + interval '1 second', closed_until)
     returning key
 )
-select (select count(*) from defined) + (select count(*) from weighed)
+select (select count(*) from defined) + (select count(*) from weighed) + (select count(*) from unweighed)

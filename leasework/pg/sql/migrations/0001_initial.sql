@@ -586,7 +586,7 @@ declare
     high  numeric;
     whole boolean;
 begin
-    if opt in ('task', 'queue', 'unique', 'trace') then
+    if opt in ('task', 'queue', 'unique') then
         return case when kind <> 'string' or length(given) not between 1 and 200
                     then 'must be text of 1 to 200 characters' end;
     elsif opt in ('priority', 'max_attempts', 'version', 'payload_limit', 'timeout', 'requeue_after', 'run_in',
@@ -609,9 +609,13 @@ begin
                       or given::timestamptz not between '0002-01-01' and '9998-12-31'
                  then 'must be a time with a time zone, like 2030-01-31T12:00:00Z' end
         when opt = 'payload' then case when kind <> 'object' then 'must be an object' end
+        when opt = 'trace' then
+            case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then 'must be a traceparent' end
         when opt = 'id' then
             case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
-        when opt = 'tenant' then case when kind <> 'string' then 'must be text' end
+        when opt = 'tenant' then
+            case when kind <> 'string' or octet_length(leasework.lane_part(given)) > 400
+                 then 'must be text of at most 400 bytes' end
         when opt in ('history', 'retried') then case when kind <> 'boolean' then 'must be true or false' end
         when opt = 'on_conflict' then
             case when given not in ('return', 'raise', 'replace') then 'must be return, raise or replace' end
@@ -1144,6 +1148,11 @@ create function leasework.lane_part(value text) returns text
 language sql immutable
 return case when value = '' then '%' else replace(replace(value, '%', '%25'), '|', '%7C') end;
 
+-- A part of a lane's name as it was given.
+create function leasework.lane_text(part text) returns text
+language sql immutable
+return replace(replace(part, '%7C', '|'), '%25', '%');
+
 -- What is wrong with the option "limits" of a job; null: nothing.
 create function leasework.limits_wrong(wanted jsonb) returns text
 language plpgsql immutable as $$
@@ -1156,10 +1165,11 @@ begin
             when 'string' then e #>> '{}' ~ '^[A-Za-z0-9_.-]{1,100}$'
             when 'object' then e ->> 'limit' ~ '^[A-Za-z0-9_.-]{1,100}$' and e - '{limit,key,cost}'::text[] = '{}'
                 and coalesce(jsonb_typeof(e -> 'key'), 'null') in ('null', 'string', 'number', 'boolean')
-                and coalesce(length(e ->> 'key'), 1) between 1 and 200
+                and coalesce(octet_length(leasework.lane_part(e ->> 'key')), 1) between 1 and 400
+                and e ->> 'key' is distinct from ''
                 and coalesce(jsonb_typeof(e -> 'cost'), 'number') = 'number'
                 and coalesce((e ->> 'cost')::numeric, 1) between 0 and 1000000000 end, false)) then
-        return 'must have names of limits, or objects with limit, key (1 to 200 characters) and cost (0 to 10^9)';
+        return 'must have names of limits, or objects with limit, key (1 to 400 bytes) and cost (0 to 10^9)';
     end if;
     if (select count(*) > count(distinct coalesce(e ->> 'limit', e #>> '{}')) from jsonb_array_elements(wanted) e) then
         return 'must not have the same limit twice';
@@ -1244,7 +1254,8 @@ language sql stable as $$
 --    keys are all locked here and have room for it and all jobs before it.
 --
 -- A row without id says where the walk ended (lane), how many lanes it passed until there (attempt) of those that it saw
--- (crashes), whether it saw the end of the queue (history), and in how many seconds the first key opens that has only no
+-- (crashes), how much of the share of the last one is left (priority), whether it saw the end of the queue (history), and
+-- in how many seconds the first key opens that has only no
 -- tokens (start_in).
 create function leasework.claim_limited(claimant uuid, its_epoch integer, of_queue text, wanted integer,
     not_tasks text[], hints text[], after text, visits integer, phase float8, ahead float8)
@@ -1262,6 +1273,7 @@ declare
     lanes    text[];
     shares   integer[];
     ends     text;
+    rest     integer;
     clk      timestamptz := clock_timestamp();
     opens    float8;
     timeline bigint;
@@ -1286,14 +1298,15 @@ begin
                    greatest(r.opens, (1 - r.tokens) / nullif(r.rate, 0) - ahead) as opens, r.slots >= 1 as has_slot
             from leasework.rooms(keys, clk) r
         )
-        select array_agg(r.key), array_agg(least(r.slots, floor(r.tokens))),
-               min(r.opens) filter (where r.has_slot and least(r.slots, floor(r.tokens)) < 1)
+        select array_agg(r.key), array_agg(r.room), min(r.opens) filter (where r.has_slot and r.room < 1)
         into full_names, full_rooms, opens
-        from room r where least(r.slots, floor(r.tokens)) < wanted;
+        from (select *, least(slots, case when tokens > 0 then greatest(1, floor(tokens)) else floor(tokens) end) as room
+              from room) r
+        where r.room < wanted;
     end if;
     if cardinality(seen) = 0 then return; end if;
     with lane as (
-        select l.lane, l.place, coalesce(min(w.set_weight), min(w.weight), 1) as weight, coalesce(min(r.room), wanted) as room
+        select l.lane, l.place, coalesce(min(w.set_weight), min(w.weight), 1) as weight, coalesce(min(r.room), 1e6) as room
         from unnest(seen) with ordinality l (lane, place)
         left join lateral unnest(leasework.lane_keys(l.lane)) k on full_names is not null
         left join unnest(full_names, full_rooms) r (key, room) on r.key = k
@@ -1304,14 +1317,15 @@ begin
         where room >= 1 and weight > 0
     ), shared as (
         select s.lane, s.place, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
-        from summed s, lateral (select greatest(1, wanted / s.whole) as f) f
+        from summed s, lateral (select case when wrapped then greatest(1, wanted / s.whole) else 1 end as f) f
     ), chosen as (
         select * from (select h.*, sum(share) over (order by place) - share as before from shared h where share > 0) h
         where before < wanted
     )
     select array_agg(c.lane order by place), array_agg(least(share, wanted - before)::integer order by place),
-           case when sum(share) >= wanted then (array_agg(c.lane order by place desc))[1] end
-    into lanes, shares, ends from chosen c;
+           case when sum(share) >= wanted then (array_agg(c.lane order by place desc))[1] end,
+           greatest(sum(share) - wanted, 0)
+    into lanes, shares, ends, rest from chosen c;
     ends := coalesce(ends, seen[cardinality(seen)]);
     if lanes is not null then
         perform from leasework.node n where n.id = claimant and n.epoch = its_epoch for key share;
@@ -1393,7 +1407,7 @@ begin
         end if;
     end if;
     id := null; task_name := null; queue := of_queue;
-    lane := ends; history := wrapped; start_in := greatest(opens, 0);
+    lane := ends; history := wrapped; priority := least(coalesce(rest, 0), 32767); start_in := greatest(opens, 0);
     attempt := least(array_position(seen, ends), 32767); crashes := least(cardinality(seen), 32767);
     return next;
 end $$;

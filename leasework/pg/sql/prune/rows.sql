@@ -58,7 +58,7 @@ with clock as (
     -- keys of limits that nobody uses; a claim makes them again, and a full bucket is forgotten
     delete from leasework.limit_key where key in (
         select k.key from leasework.limit_key k left join leasework.limits d on d.name = k.name, clock
-        where k.set_at is null and k.closed_until is not distinct from least(k.closed_until, clock.at)
+        where k.set_at is null and (k.closed_until <= clock.at) is not false
           and coalesce(k.tokens + extract(epoch from clock.at - k.filled_at) * coalesce(d.set_rate, d.rate)
                        >= coalesce(d.set_burst, d.burst), true)
           and not exists (select 1 from leasework.job j where leasework.holds(j.lane, j.ready, 1) = k.key)
