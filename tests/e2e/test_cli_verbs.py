@@ -165,7 +165,7 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "limits pause": [("vendor", WELL)],
     "limits reset": [("vendor", WELL)],
     "limits resume": [("vendor --key 7", WELL)],
-    "limits set": [("vendor --concurrency 3", WELL), ("vendor", 1), ("vendor --rate x", 2)],
+    "limits set": [("vendor --concurrency 3", WELL), ("vendor", 2), ("vendor --rate 3", 2)],
     "locks": [("", WELL), ("--json", WELL)],
     "metrics": [("", WELL)],
     "metrics dashboard": [("", WELL)],

@@ -145,6 +145,6 @@ async def test_the_commands_do_the_same(make: Make, sql: Any, run: Callable[...,
         await said("limits", "reset", "customer")
         await said("limits", "reset", "customer", "--key", "7")
         assert "Did you mean" in await said("limits", "pause", "custmer", exits=1)
-        assert "nothing to set" in await said("limits", "set", "customer", exits=1)
+        assert "Give --concurrency" in await said("limits", "set", "customer", exits=2)
     assert ("set rate 5 per 1 s, burst 1", "limit customer", None) in await acts(sql)
     assert ("set the weight to 3", "tenant gold of queue default", None) in await acts(sql)
