@@ -45,9 +45,15 @@ def derived_release(registry: Registry, planned: Mapping[str, Planned]) -> str:
     defined = {
         "known": registry.known(),
         "tasks": {
-            task.name: [task.job_options.as_json, task.executor, asdict(task.options.backoff)]
+            task.name: [
+                task.job_options.as_json,
+                task.executor,
+                asdict(task.options.backoff),
+                [[limit.name, str(limit.names())] for limit in task.job_options.limits],
+            ]
             for task in registry
         },
+        "fair": {q: source for q, source in registry.fair.items() if isinstance(source, str)},
         "schedules": {
             name: [p.spec.to_json(), p.job_options(), p.missed, p.grace_seconds]
             for name, p in planned.items()

@@ -403,6 +403,19 @@ class Registry:
             raise UnknownTask(f"no task is named {name!r}", do=suggest(name, self._tasks))
         return task
 
+    @property
+    def has_limits(self) -> bool:
+        """Whether there are limits or fair queues, so that workers claim jobs with them."""
+        return bool(self.limits or self.fair)
+
+    def limited(self) -> list[str]:
+        """The tasks whose jobs depend on their arguments for where they wait."""
+        return sorted(
+            task.name
+            for task in self
+            if task.job_options.limits or task.job_options.queue in self.fair
+        )
+
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._tasks))
 

@@ -28,6 +28,9 @@ from leasework.store.listener import Wakeups
 from leasework.store.nodes import NodeIdentity, Signal
 from leasework.store.store import Store
 
+MOST_LIMITED = 100
+"""Tasks with limits that a node names in its row."""
+
 
 @dataclass(eq=False)
 class GuardsHost(Host):
@@ -152,6 +155,8 @@ class GuardsHost(Host):
             "loop_stuck": self._stuck_seconds(),
             "cannot_start": self.processes.starts.trouble,
             "overdue": self._overdue.listing(),
+            "limits": self.registry.has_limits,
+            "limited": self.registry.limited()[:MOST_LIMITED],
         }
 
     def loop_lag(self) -> float:

@@ -113,7 +113,7 @@ class Node:
             self._sleepers,
             lambda: self.wakeups.healthy,
         )
-        if self.runs_limited_jobs:
+        if self._registry.has_limits:
             self._limited = LimitedClaimer(
                 context, self.executor, self._claimer, self.acker, self._registry
             )
@@ -144,11 +144,6 @@ class Node:
             self._loop,
             self._not_returned,
         )
-
-    @property
-    def runs_limited_jobs(self) -> bool:
-        """Whether the application's code has limits or fair queues."""
-        return bool(self._registry.limits or self._registry.fair)
 
     def leads(self) -> bool:
         """Return whether this process leads its application at this moment."""

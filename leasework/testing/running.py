@@ -171,7 +171,7 @@ class _Passing:
         while quiet < 2:  # the first time, a claim may be under way
             before = len(ran), len(node.running)
             queues = set((await reports.summary(None)).queues)
-            if node.runs_limited_jobs:
+            if self._app.registry.has_limits:
                 queues |= {row.queue for row in await reports.limit_waits(None)}
             waiting = node.executor.queues.keys() & queues
             changed = before != (len(ran), len(node.running))

@@ -120,7 +120,13 @@ async def put_schedule(site: Site, request: Request) -> Response:
             grace = old.grace_seconds
         job = dict(old.job) if old else await _job(operator, app, form)
         limit = site.app.settings.payload_limit
-        job["payload"] = read_arguments(form, job.get("payload", {}), limit)
+        given = read_arguments(form, job.get("payload", {}), limit)
+        if given != job.get("payload", given) and {"limits", "tenant"} & job.keys():
+            raise errors.BadSchedule(
+                "the limits of its jobs depend on their arguments, which only code can change",
+                do="Use app.schedules.put(…)",
+            )
+        job["payload"] = given
         missed = Missed.parse(form.get("missed"))
         await operator.put_schedule(app, name, spec, job, missed, grace)
     except errors.UsageError as error:
@@ -135,6 +141,11 @@ async def _job(operator: Operator, app: str, form: dict[str, str]) -> dict[str, 
     if given not in known:
         what = f"no live node of the application {app!r} knows this task"
         raise errors.UnknownTask(what, got=given, do=errors.suggest(given, known))
+    if any(given in ((node.info or {}).get("limited") or ()) for node in nodes):
+        raise errors.BadSchedule(
+            f"the task {given!r} has limits, and only code can name them",
+            do="Use app.schedules.put(…)",
+        )
     task, version = needed(given)
     return JobOptions(task, queue=form.get("queue", "default"), version=version).as_json
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leasework import App, Context, Rate, Throttled
+from leasework.app.planning import derived_release
 from leasework.errors import BadJob, ConfigError
 from tests.support.wait import until_async
 
@@ -492,3 +493,36 @@ def test_a_header_says_for_how_long_a_limit_is_closed(header: str, seconds: floa
     for wrong in ("soon", -1, None):
         with pytest.raises(BadJob, match="Retry-After"):
             limit.throttled(wrong)  # type: ignore[arg-type]
+
+
+async def test_status_says_that_no_worker_of_a_queue_claims_its_limited_jobs(
+    app: App, sql: Sql, dsn: str
+) -> None:
+    vendor = app.limit("vendor", concurrency=1)
+
+    @app.task(limits=[vendor], name="limited")
+    async def limited() -> None: ...
+
+    await limited.enqueue()
+    older = App(dsn)  # a release without limits
+
+    @older.task(name="limited")
+    async def plain() -> None: ...
+
+    async with older.node():
+
+        async def kinds() -> bool:
+            return "limits_unworked" in [one.kind for one in await (await app.inspect()).problems()]
+
+        await until_async(kinds, what="the problem")
+    await older.close()
+
+
+def test_a_derived_release_changes_with_the_limits_of_a_task() -> None:
+    def release(*given: Any) -> str:
+        app = App("postgresql:///x")
+        limits = [app.limit("a", concurrency=1, key=key) for key in given]
+        app.task(limits=limits, name="t")(_tenant)
+        return derived_release(app.registry, {})
+
+    assert len({release(), release(None), release("tenant")}) == 3

@@ -148,3 +148,31 @@ async def test_the_commands_do_the_same(make: Make, sql: Any, run: Callable[...,
         assert "Give --concurrency" in await said("limits", "set", "customer", exits=2)
     assert ("set rate 5 per 1 s, burst 1", "limit customer", None) in await acts(sql)
     assert ("set the weight to 3", "tenant gold of queue default", None) in await acts(sql)
+
+
+async def test_a_schedule_whose_jobs_have_limits_is_not_made_or_given_arguments_here(
+    make: Make, sql: Any
+) -> None:
+    async with make() as inside:
+        app = inside.app
+        limit = app.limit("customer", concurrency=1, key="who")
+
+        @app.task(limits=[limit], name="limited")
+        async def limited(who: str = "a") -> None: ...
+
+        async with app.node() as node:
+            await until_async(node.leads)
+            await app.schedules.put("nightly", "limited", cron="0 7 * * *", arguments={"who": "a"})
+            [[job, release]] = await sql("select job, release from leasework.schedule")
+            assert job["limits"] == [{"limit": "customer", "key": "a"}]
+            shown = {"app": app.settings.name, "cron": "0 8 * * *", "every": "", "at": ""}
+            shown |= {"timezone": "UTC", "missed": "latest"}
+
+            async def put(**form: str) -> str:
+                answer = await inside.post("/schedules/put", "/schedules", **{**shown, **form})
+                return answer.text
+
+            said = await put(name="nightly", act="edit", release=release, arguments='{"who": "b"}')
+            assert "only code can change" in said
+            said = await put(name="other", act="new", task="limited", arguments="{}")
+            assert "only code can name them" in said

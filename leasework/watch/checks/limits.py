@@ -48,6 +48,24 @@ def _limit_blocked(facts: Facts) -> Iterator[str | Said]:
 
 
 @check(
+    "Jobs of a queue wait for limits or their tenant's share, and no live node of the queue claims "
+    "such jobs, because its code defines neither limits nor fair queues.",
+    "Start a worker of a release that defines them, or cancel the jobs: leasework jobs --where "
+    "'state:available queue:{queue}'",
+    page="queues", shared=True,
+)  # fmt: skip
+def _limits_unworked(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.limited:
+        workers = [node for node in facts.live_nodes if node.executes and row.queue in node.queues]
+        if workers and not any((node.info or {}).get("limits") for node in workers):
+            yield Said(
+                f"{count(row.waiting)} of the queue {row.queue!r} waiting for limits, which no "
+                "live node of the queue knows",
+                {"queue": row.queue},
+            )
+
+
+@check(
     "A person has changed or paused a limit, or some of its keys.",
     "leasework limits reset {limit} returns to what the code says",
     page="limits", level=NOTE, shared=True,
