@@ -21,7 +21,7 @@ from leasework.cli.asking import (
     table_options,
     together,
 )
-from leasework.cli.output import counted, show_json, show_pairs, show_table
+from leasework.cli.output import counted, show_json, show_pairs, show_table, text
 from leasework.model.filter import SIMPLE, STATES, parse
 from leasework.tuning import Tuning
 
@@ -67,22 +67,26 @@ def jobs(limit: int, **options: Any) -> None:
 @click.argument("job_id", metavar="ID")
 @table_options
 def show_job(job_id: str, **_: Any) -> None:
-    """Show one job, with its failed or interrupted attempts."""
+    """Show one job, why it waits, and its failed or interrupted attempts."""
     row = ask(lambda app: _one(app, job_id))
     if given("as_json"):
         show_json(row)
         return
-    attempts = row.pop("attempts")
+    attempts, why = row.pop("attempts"), row.pop("why")
     show_pairs(row)
+    for sentence in why:
+        click.echo(text(f"- {sentence}"))
     if attempts:
         click.echo()
         show_table(attempts, tables.ATTEMPTS, "", wide=bool(given("wide")))
 
 
 async def _one(app: App, job_id: str) -> dict[str, Any]:
-    record = await app.get(await (await operator(app)).job_named(job_id))
-    attempts = await (await app.reports()).attempts(record.id, Tuning.shown_attempts)
-    return {**tables.as_row(record), "attempts": [row._asdict() for row in attempts]}
+    acting = await operator(app)
+    record = await app.get(await acting.job_named(job_id))
+    attempts = await acting.reports.attempts(record.id, Tuning.shown_attempts)
+    why = await acting.why(record)
+    return {**tables.as_row(record), "why": why, "attempts": [row._asdict() for row in attempts]}
 
 
 # -- actions ---------------------------------------------------------------------------------------

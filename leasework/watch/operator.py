@@ -13,9 +13,10 @@ from leasework.env import Env
 from leasework.jobs.client import job_id_of, no_such_job
 from leasework.loops.recorder import as_row
 from leasework.model.filter import JobFilter, ids_that_begin
-from leasework.model.job import JobOptions
+from leasework.model.job import JobOptions, JobRecord
 from leasework.model.missed import Missed
 from leasework.model.schedule import Spec
+from leasework.model.states import WAITING
 from leasework.store.operation import Now
 from leasework.store.reports import Reports
 from leasework.store.rows import NodeView
@@ -26,8 +27,10 @@ from leasework.tuning import Tuning
 from leasework.watch.backfill import backfill, code_defines, no_such_schedule
 from leasework.watch.bulk import CHANGED, BulkAction, check, count_matching
 from leasework.watch.control import LimitControl, PauseControl, QueueControl
+from leasework.watch.facts import stale
 from leasework.watch.inspector import Inspector
 from leasework.watch.terms import EndedTerm, with_ends
+from leasework.watch.why import why_waiting
 
 _VERBS = {"cancel": "cancelled", "discard": "discarded"}
 _SHOWN_IDS = 5
@@ -70,6 +73,15 @@ class Operator:
             got=given,
             do=f"Give more characters of one of them: {', '.join(str(job) for job in found)}",
         )
+
+    async def why(self, record: JobRecord) -> list[str]:
+        """Why a job does not run yet, as sentences: see :func:`why_waiting`."""
+        if record.state not in WAITING:
+            return []
+        reports = self.reports
+        nodes = [n for n in await reports.nodes(Tuning.shown_nodes) if not stale(n)]
+        more, keys = await reports.job(record.id), await reports.key_waits(record.id)
+        return why_waiting(record, more, nodes, keys, await reports.pauses())
 
     async def cancel(self, given: UUID | str, reason: str = "") -> str:
         """``waiting`` (it is cancelled), ``running`` (its cancellation was requested), ``finished``

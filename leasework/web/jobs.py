@@ -18,9 +18,7 @@ from leasework.model.states import FINISHED
 from leasework.store.rows import AttemptView, EventView, JobDetail, StackView
 from leasework.tuning import Tuning
 from leasework.watch.bulk import acts_on
-from leasework.watch.facts import stale
 from leasework.watch.operator import Operator
-from leasework.watch.why import why_waiting
 from leasework.web.site import Site
 from leasework.web.words import quoted, short, term
 
@@ -109,7 +107,6 @@ async def one(site: Site, request: Request) -> Response:
     until = (record.completed_at or now) + timedelta(minutes=2)
     since = record.created_at - timedelta(seconds=2)
     events = await operator.reports.job_events(job_id, since, until, 200)
-    nodes = [n for n in await operator.reports.nodes(Tuning.shown_nodes) if not stale(n)]
     return await site.render(
         request,
         "job.html",
@@ -117,13 +114,7 @@ async def one(site: Site, request: Request) -> Response:
         job=record,
         more=more,
         now=now,
-        why=why_waiting(
-            record,
-            more,
-            nodes,
-            await operator.reports.key_waits(job_id),
-            await operator.reports.pauses(),
-        ),
+        why=await operator.why(record),
         stack=await _stack(operator, record),
         timeline=timeline(record, more, attempts, events),
         finished=record.state in FINISHED,

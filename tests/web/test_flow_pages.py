@@ -119,6 +119,9 @@ async def test_the_commands_do_the_same(make: Make, sql: Any, run: Callable[...,
 
     async with make() as inside:
         await fill(inside.app, sql)
+        [[job]] = await sql("select id from leasework.job where lane is not null")
+        shown = await said("jobs", "show", str(job))
+        assert "- It has room in the limit 'customer', key '7'." in shown
         assert "is paused" in await said("queues", "pause", "default", "--reason", "maintenance")
         assert "already paused" in await said("queues", "pause", "default")
         assert "is paused" in await said("queues", "pause", "--task", "t")
