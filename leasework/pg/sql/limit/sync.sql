@@ -28,7 +28,10 @@ with defined as (
                                       from jsonb_to_recordset(%(weights)s::jsonb) as d (queue text, tenant text))
     returning w.queue
 ), turned_back as (
-    update leasework.limit_key set filled_at = coalesce(%(now)s::timestamptz, now()) where filled_at > greatest(coalesce(%(now)s::timestamptz, now()) + interval '1 second', closed_until)
+    update leasework.limit_key set filled_at = coalesce(%(now)s::timestamptz, now()) where key in (
+        select key from leasework.limit_key
+        where filled_at > greatest(coalesce(%(now)s::timestamptz, now()) + interval '1 second', closed_until)
+        for update skip locked)
     returning key
 )
 select (select count(*) from defined) + (select count(*) from weighed) + (select count(*) from unweighed)
