@@ -46,6 +46,7 @@ EVERYWHERE = (
     "pg/test_cancels",
     "pg/test_clean_stop",
     "pg/test_closing",
+    "pg/test_limits",
     "pg/test_link",
     "pg/test_listener",
     "pg/test_lost_connections",

@@ -129,7 +129,7 @@ class Limit:
             if not is_number(cost, 0, most):
                 raise BadJob(
                     f"the cost for the limit {self.name!r} must be a number from 0 to its burst of "
-                    f"{most:g}, or the job could never start",
+                    f"{most:g}",
                     got=cost,
                     do="Split the work, or raise the limit's burst",
                 )

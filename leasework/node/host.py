@@ -61,6 +61,7 @@ class GuardsHost(Host):
         self._overdue = Overdue(self._env, self._running, self._emit)
         self._user = threading.get_ident()
         self._assigned = take_assigned_node_id()
+        self._limited = self.registry.limited()[:MOST_LIMITED]
         self._looks: list[Signal] = []
         """Signals of people who want to see a job's stack."""
         self._ping_sent = 0.0
@@ -156,7 +157,7 @@ class GuardsHost(Host):
             "cannot_start": self.processes.starts.trouble,
             "overdue": self._overdue.listing(),
             "limits": self.registry.has_limits,
-            "limited": self.registry.limited()[:MOST_LIMITED],
+            "limited": self._limited,
         }
 
     def loop_lag(self) -> float:

@@ -520,7 +520,7 @@ async def test_overrides_in_the_middle_of_a_bucket(two: Two, limits: Limits, sql
 # -- a worker alone --------------------------------------------------------------------------------
 CLAIMS = """
 select pid from pg_stat_activity
-where wait_event_type = 'Lock' and query like '%claim_limited%' and pid <> pg_backend_pid()
+where datname = current_database() and wait_event_type = 'Lock' and query like '%claim_limited%'
 """
 
 

@@ -42,6 +42,7 @@ class Counted:
         await until_async(all_have, what=f"{ended} jobs, of which {self.ended} have ended")
 
 
+@pytest.mark.every_loop
 async def test_two_at_a_time_for_each_customer_and_all_run(app: App) -> None:
     counted = Counted()
     customer = app.limit("customer", concurrency=2, key="customer_id")
@@ -74,8 +75,10 @@ async def test_two_limits_of_one_job_both_hold(app: App) -> None:
     assert max(counted.most.values()) <= 2
 
 
+@pytest.mark.every_loop
 async def test_a_rate_spaces_the_starts(app: App, sql: Sql) -> None:
-    """The claims are charged by the database's clock; here the starts are seen by ours."""
+    """The last of 21 jobs starts 20 spaces of 50 ms after the first claim, however busy the machine
+    is."""
     counted = Counted()
     api = app.limit("api", rate=Rate(20, per=1.0, burst=1))
 
@@ -84,10 +87,10 @@ async def test_a_rate_spaces_the_starts(app: App, sql: Sql) -> None:
         await counted.run("api", 0)
 
     await app.enqueue_many([call.job() for _ in range(21)])
+    began = time.monotonic()
     async with app.node():
         await counted.until(21)
-    starts = counted.starts["api"]
-    assert starts[-1] - starts[0] >= 20 / 20 - 0.05  # 20 spaces of 50 ms; one start may be late
+    assert counted.starts["api"][-1] - began >= 0.99  # two clocks
 
 
 async def test_a_cost_is_charged_and_none_is_over_the_burst(app: App) -> None:

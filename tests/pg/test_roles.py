@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from leasework import App, Deadline
+from leasework import App, Deadline, Rate
 from leasework.cli.root import root
 from leasework.config import Settings
 from leasework.env import Env
@@ -293,8 +293,11 @@ async def test_an_application_enqueues_with_the_enqueue_role_alone(logins):
     @app.task
     async def plain(n: int) -> None: ...
 
+    @app.task(limits=[app.limit("vendor", concurrency=1, key="n")])
+    async def limited(n: int) -> None: ...
+
     assert (await plain.enqueue(n=1)).created
-    assert (await plain.enqueue(n=2)).created
+    assert (await limited.enqueue(n=2)).created
     many = await app.enqueue_many([plain.job(n=n) for n in range(50)])
     assert all(job.created for job in many)
     first = await app.enqueue(plain.using(unique="one").job(n=3))
@@ -343,6 +346,15 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
     async def ticks() -> None:
         ran.append("ticks")
 
+    app.queue("imports", fair="tenant", weight={"gold": 2})
+    vendor = app.limit("vendor", concurrency=2, rate=Rate(100, per=1.0), key="tenant")
+
+    @app.task(queue="imports", limits=[vendor])
+    async def limited(tenant: str) -> None:
+        ran.append("limited")
+        if ran.count("limited") == 1:
+            raise vendor.throttled(0.1)
+
     async with app.node(), app.leader("engine") as lead, app.lock("one") as lock:
         await lead.wait()
         async with await psycopg.AsyncConnection.connect(logins["worker"]) as user:
@@ -353,7 +365,9 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
         await app.enqueue_many([quick.job() for _ in range(30)])
         assert await app.cancel(waiting.id)
         await app.retry(jobs[0].id)
+        await app.enqueue_many([limited.job("gold"), limited.job("tin")])
         wanted = {"fails_once", "in_transaction", "told", "ticks", "quick"}
+        await until_async(lambda: ran.count("limited") == 3, 60, "the jobs with limits")
         await until_async(lambda: not wanted - set(ran), 60, "all to run")
         await until_async(lambda: ran.count("fails_once") > 1, 60)
         for job in jobs[1:]:
@@ -368,6 +382,11 @@ async def test_a_worker_does_all_its_work_under_the_worker_role(logins):
         await operator.run_now(ticks.name)
         await operator.pause(ticks.name)
         await operator.resume(ticks.name)
+        await operator.queues.pause("imports")
+        await operator.queues.resume("imports")
+        await operator.queues.set_weight("imports", "tin", 3)
+        await operator.limits.set("vendor", concurrency=3, key="gold")
+        await operator.limits.reset("vendor")
         failures = await operator.inspector.events("service_failed")
         assert failures == [], failures
     await app.close()
@@ -397,11 +416,11 @@ async def test_an_observer_sees_everything_and_the_dashboard_works_for_it(logins
         assert json.loads(await watch(logins.cli, "observer", "status", "--json"))["ok"]
         for words in (
             "jobs", "leaders", "nodes", "schedules", "schedules ticks", "locks", "deadlines",
-            f"jobs show {job.id}", "events", "doctor --role observer",
+            f"jobs show {job.id}", "events", "doctor --role observer", "queues", "limits",
         ):  # fmt: skip
             assert await watch(logins.cli, "observer", *words.split())
-        said = await watch(logins.cli, "observer", "jobs", "retry", str(job.id), exits=1)
-        assert not said
+        for words in (f"jobs retry {job.id}", "queues pause default"):
+            assert not await watch(logins.cli, "observer", *words.split(), exits=1)
         app = App(logins["observer"])
         site = dashboard(app, read_only=True, login=Login(token="correct-horse-battery"))
         transport = httpx.ASGITransport(site)
@@ -410,7 +429,7 @@ async def test_an_observer_sees_everything_and_the_dashboard_works_for_it(logins
             assert (await client.get("/jobs", auth=wrong)).status_code in (303, 401)
             client.auth = httpx.BasicAuth("ann", "correct-horse-battery")
             for page in ("", "jobs", f"jobs/{job.id}", "schedules", "leaders", "nodes", "locks",
-                         "deadlines", "database", "events"):  # fmt: skip
+                         "deadlines", "database", "events", "queues", "limits"):  # fmt: skip
                 answer = await client.get(f"/{page}", follow_redirects=True)
                 assert answer.status_code == 200, (page, answer.status_code, answer.text[:500])
         await app.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from leasework.model.moments import duration
 from leasework.watch.checks.registry import Said, check, count
 from leasework.watch.facts import Facts
-from leasework.watch.finding import NOTE
+from leasework.watch.finding import NOTE, WRONG
 
 BLOCKED_SECONDS = 3600.0
 """How long a job may wait for its limits."""
@@ -92,5 +92,5 @@ def _paused(facts: Facts) -> Iterator[str | Said]:
         yield Said(
             f"The {row.kind} {row.name!r} has been paused for {duration(row.seconds)}",
             {"what": what},
-            level="" if row.seconds < FORGOTTEN_SECONDS else "wrong",
+            level="" if row.seconds < FORGOTTEN_SECONDS else WRONG,
         )

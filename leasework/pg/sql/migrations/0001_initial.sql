@@ -1241,8 +1241,8 @@ language sql stable as $$
         where w.place < most)
     select lane, place from walk $$;
 
--- Claim jobs that wait in the lanes of a queue, at most `wanted`. It visits at most `visits` lanes, in turns, from the
--- one after `after`; 0: only those of hints, lanes to try first, in which a job has just ended. Null while claims find plenty: then
+-- Claim jobs that wait in the lanes of a queue, at most `wanted`. It first tries the lanes in `hints`, in which a job has
+-- just ended, and then at most `visits` lanes from the one after `after`. Hints are null while claims find plenty: then
 -- nothing is counted before it is locked, because most lanes have room. A claim takes jobs whose tokens arrive within
 -- `ahead` seconds, and says in start_in when each may start: a bucket of one would lose what a late claim misses.
 --
@@ -1255,8 +1255,7 @@ language sql stable as $$
 --
 -- A row without id says where the walk ended (lane), how many lanes it passed until there (attempt) of those that it saw
 -- (crashes), how much of the share of the last one is left (priority), whether it saw the end of the queue (history), and
--- in how many seconds the first key opens that has only no
--- tokens (start_in).
+-- in how many seconds the first key opens that lacks only tokens (start_in).
 create function leasework.claim_limited(claimant uuid, its_epoch integer, of_queue text, wanted integer,
     not_tasks text[], hints text[], after text, visits integer, phase float8, ahead float8)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
