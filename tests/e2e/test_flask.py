@@ -343,5 +343,11 @@ def test_a_syntax_error_does_not_end_a_server_that_reloads(dsn: str, app: App, p
         server.wait_for("no node in this worker", 60)
         until(lambda: sql.execute(nodes).fetchone() == (0,), 60, "the end of the old node")
         module.write_text(RELOADED)
+
+        def reloads() -> bool:
+            module.touch()  # gunicorn sees only changes after its first look at the file
+            return server.output.count("Worker reloading") == 2
+
+        until(reloads, 60, "the reload after the correction")
         until(lambda: sql.execute(nodes).fetchone() == (1,), 60, "its node after the correction")
     assert server.running
