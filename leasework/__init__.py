@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     )
     from leasework.config import Limits, Polling, Retention
     from leasework.errors import LeaseworkError
-    from leasework.jobs.client import Job
+    from leasework.jobs.client import Batch, Job
     from leasework.jobs.context import CallNext, Context, Middleware, SyncContext
+    from leasework.jobs.steps import Suspended
     from leasework.lease.bids import Lost
     from leasework.model.backoff import Backoff
     from leasework.model.codec import Codec
@@ -60,8 +61,9 @@ _MODULES = {
     "app.sync": "SyncAdvisoryLock SyncJob SyncLeader SyncLock SyncSchedules SyncStandingDeadline",
     "config": "Limits Polling Retention",
     "errors": "LeaseworkError",
-    "jobs.client": "Job",
+    "jobs.client": "Batch Job",
     "jobs.context": "CallNext Context Middleware SyncContext",
+    "jobs.steps": "Suspended",
     "lease.bids": "Lost",
     "model.backoff": "Backoff",
     "model.codec": "Codec",
@@ -83,6 +85,7 @@ __all__ = [
     "AdvisoryLock",
     "App",
     "Backoff",
+    "Batch",
     "CallNext",
     "Cancel",
     "Codec",
@@ -111,6 +114,7 @@ __all__ = [
     "State",
     "StoredSchedule",
     "StoredSchedules",
+    "Suspended",
     "SyncAdvisoryLock",
     "SyncApp",
     "SyncContext",

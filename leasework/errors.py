@@ -199,7 +199,8 @@ class JobTimeout(JobError):
 
 
 class WaitTimeout(LeaseworkError):
-    """``job.wait(timeout=…)`` ended before the job finished. The job continues."""
+    """``job.wait(timeout=…)`` ended before the job finished, which continues; or
+    ``ctx.event(timeout=…)`` before the signal came."""
 
 
 class NotEnqueued(LeaseworkError, AssertionError):

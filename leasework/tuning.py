@@ -86,6 +86,8 @@ class Tuning:
     that no leader decides."""
     rescue_idle_seconds: float = 10.0
     """Between two looks for jobs of dead nodes while nothing says that there are any."""
+    batch_seconds: float = 0.5
+    """Between two looks at the open batches."""
     rescue_page: int = 100
     """Dead nodes in one page of such a look."""
     rescue_pages: int = 10

@@ -18,10 +18,11 @@ from leasework import own_tasks
 from leasework.app.desk import Desk
 from leasework.config import ON_DEMAND_SECONDS, ConfigureGiven, Settings
 from leasework.env import Env
-from leasework.errors import ConfigError
-from leasework.jobs.client import Client, Job
+from leasework.errors import ConfigError, JobNotFound
+from leasework.jobs.client import Batch, Client, Job
 from leasework.jobs.tasks import Registry
-from leasework.model.codec import Codec
+from leasework.model.codec import Codec, opened
+from leasework.model.deadline import AnyTask
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord, JobRequest, R
 from leasework.model.lock_key import Noted
@@ -29,11 +30,15 @@ from leasework.model.states import State, StateName
 from leasework.pg.connection.dsn import as_url, read_dsn
 from leasework.pg.schema import migrate, roles
 from leasework.pg.users.user import UserConnections
+from leasework.store.durable import BatchView, Ended
 from leasework.store.reports import Reports
 from leasework.store.store import Store
 from leasework.tuning import Tuning
 from leasework.watch.operator import Operator
 
+Follows = AnyTask | str | JobRequest[Any] | None
+"""What follows a batch: a task, its name, or a job."""
+PRUNED = "It is kept as long as finished jobs are"
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
@@ -139,6 +144,61 @@ class Home:
         jobs.
         """
         return await (await self.client()).enqueue_many(requests, on)
+
+    @in_loop("app.sync.batch(…)")
+    async def batch(
+        self,
+        requests: Iterable[JobRequest[R]],
+        *,
+        on_done: Follows = None,
+        on_success: Follows = None,
+        on_failure: Follows = None,
+        on: Any = None,
+    ) -> Batch[R]:
+        """Enqueue up to 100,000 jobs whose end is one event: all of them or none::
+
+            batch = await app.batch((load.job(row) for row in rows), on_done=report)
+
+        When all have ended, ``on_done`` is enqueued, and ``on_success`` if all completed, or else
+        ``on_failure``, once each. Each is a job, or a task whose handler takes ``batch``, a dict
+        with ``id``, ``total`` and ``failed``. A job that is run again later does not call again.
+        ``on`` and errors: see :meth:`enqueue_many`. Also raises UnknownTask.
+        """
+        callbacks = self.callbacks(on_done, on_success, on_failure)
+        return await (await self.client()).batch(requests, callbacks, on)
+
+    def callbacks(
+        self, on_done: Follows, on_success: Follows, on_failure: Follows
+    ) -> dict[str, Any]:
+        """Resolve what follows a batch. Raises BadJob, UnknownTask."""
+        given = {"on_done": on_done, "on_success": on_success, "on_failure": on_failure}
+        return {name: self.registry.of_batch(name, each) for name, each in given.items() if each}
+
+    async def get_batch(self, batch: UUID) -> BatchView:
+        """Return how far a batch is. Raises JobNotFound, also if it was pruned."""
+        found = await (await self.store()).get_batch(batch)
+        if found is None:
+            raise JobNotFound("no such batch", got=str(batch), do=PRUNED)
+        return found
+
+    async def batch_results(self, batch: UUID, *, after: UUID | None = None) -> list[Ended]:
+        """Return the jobs of a batch that have ended, in their order: id, state, result, error. At
+        most 1,000; those behind ``after``, the last id of a page, are the next ones."""
+        found = await (await self.store()).batch_results(batch, after or UUID(int=0), 1000)
+        return [one._replace(result=opened(self.codec, one.result)) for one in found]
+
+    @in_loop("app.sync.signal(…)")
+    async def signal(
+        self, job: UUID | str, name: str, payload: Any = None, *, on: Any = None
+    ) -> bool:
+        """Send a signal to a job, whose handler gets ``payload`` from ``ctx.event(name)``::
+
+            await app.signal(job_id, "approved", {"by": "kim"}, on=session)
+
+        It is kept until the handler takes it. ``on``: see :meth:`enqueue`; two open transactions
+        with signals to one job wait for each other. Return False if the job has ended. Raises
+        JobNotFound, and BadPayload for what JSON cannot hold."""
+        return await (await self.client()).signal(job, name, payload, on)
 
     async def get(self, job: UUID | str) -> JobRecord:
         """Return a job and its current state. Raises JobNotFound, also if its history was

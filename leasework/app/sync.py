@@ -22,13 +22,13 @@ from uuid import UUID
 from leasework.app.advisory import AdvisoryGiven, AdvisoryLock, not_acquired, note_name
 from leasework.app.deadlines import Due, OnBreach, StandingDeadline, standing_deadline
 from leasework.app.held import VERIFY_IDLE_SECONDS, Held
-from leasework.app.home import Home
+from leasework.app.home import Follows, Home
 from leasework.app.leader import Leader
 from leasework.app.lock import Lock
 from leasework.app.schedules import StoredSchedules
 from leasework.env import LOOP_FACTORY
 from leasework.errors import ConfigError, LeaseworkError, told
-from leasework.jobs.client import Client, Job
+from leasework.jobs.client import Batch, Client, Job
 from leasework.lease.bids import Lost
 from leasework.lease.guard import Guard
 from leasework.model.job import JobRequest, R
@@ -163,13 +163,44 @@ class SyncApp(Twin[Home]):
         return [SyncJob(self, job) for job in jobs]
 
     async def _enqueue(self, requests: Iterable[JobRequest[R]], on: Any) -> list[Job[R]]:
+        return await (await self._client(on)).enqueue_many(requests, on)
+
+    async def _client(self, on: Any) -> Client:
         app = self._app
         if on is None:
-            return await app.enqueue_many(requests)
+            return await app.client()
         none: Any = None  # this uses neither a store nor one of leasework's connections
-        on_connection = app.on_connection
-        client = Client(none, none, app.env, app.settings, on_connection, app.client, app.codec)
-        return await client.enqueue_many(requests, on)
+        return Client(none, none, app.env, app.settings, app.on_connection, app.client, app.codec)
+
+    def batch(
+        self,
+        requests: Iterable[JobRequest[R]],
+        *,
+        on_done: Follows = None,
+        on_success: Follows = None,
+        on_failure: Follows = None,
+        on: Any = None,
+    ) -> Batch[R]:
+        """See :meth:`App.batch`. ``on`` is a connection or session of a sync driver."""
+        on, given = self.joined(on), list(requests)
+        callbacks = self._app.callbacks(on_done, on_success, on_failure)
+
+        async def batch() -> Batch[R]:
+            return await (await self._client(on)).batch(given, callbacks, on)
+
+        return self._over(on, batch())
+
+    def signal(self, job: UUID | str, name: str, payload: Any = None, *, on: Any = None) -> bool:
+        """See :meth:`App.signal`. ``on`` is a connection or session of a sync driver."""
+        on = self.joined(on)
+
+        async def signal() -> bool:
+            return await (await self._client(on)).signal(job, name, payload, on)
+
+        return self._over(on, signal())
+
+    get_batch = blocking(Home.get_batch)
+    batch_results = blocking(Home.batch_results)
 
     get = blocking(Home.get)
     jobs = blocking(Home.jobs)

@@ -50,9 +50,9 @@ def term_of(guard: Guard) -> GetTerm:
 
 
 class Stager(Service):
-    """Makes due jobs available. Its look at the database is also that of three other services,
+    """Makes due jobs available. Its look at the database is also that of four other services,
     which it wakes: ``on_deadline`` when one has passed, ``on_dead`` when dead nodes may hold jobs,
-    ``on_schedule`` when a moment is due."""
+    ``on_schedule`` when a moment is due, ``on_batch`` while a batch is open."""
 
     name = "stager"
 
@@ -64,6 +64,7 @@ class Stager(Service):
         self._on_deadline = on_deadline
         self.on_dead: Callable[[], None] = lambda: None
         self.on_schedule: Callable[[], None] = lambda: None
+        self.on_batch: Callable[[], None] = lambda: None
 
     async def tick(self, now: datetime | None) -> float:
         staged = await self._store.stage(self._term(), self._limits.batch_rows, now)
@@ -71,6 +72,8 @@ class Stager(Service):
             self.on_dead()
         if staged.schedules:
             self.on_schedule()
+        if staged.batches:
+            self.on_batch()
         soon: float = in_seconds(self._settings.polling.stage)
         if staged.deadline_in is not None:
             if staged.deadline_in <= 0:
@@ -141,6 +144,30 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
         if len(nodes) < Tuning.rescue_page:
             break
     return count
+
+
+class Batches(Service):
+    """Ends batches whose jobs have all ended. The stager wakes it while one is open."""
+
+    name = "batches"
+
+    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
+        super().__init__(context)
+        self._term = term
+        self._next_at = 0.0
+        """When to look at the open batches again (boot clock)."""
+
+    async def tick(self, now: datetime | None) -> float:
+        self._term()
+        began = self._env.boot_now()
+        if began < self._next_at:
+            return self._next_at - began
+        ended, left = await self._store.end_batches(now)
+        # a look costs a descent of an index for each open batch
+        spent = self._env.boot_now() - began
+        pause = 0.0 if ended >= 100 else max(Tuning.batch_seconds, 10 * spent)
+        self._next_at = self._env.boot_now() + pause
+        return pause if left else 60.0
 
 
 _REFUSALS = (UsageError, QueryFailed)
@@ -357,6 +384,7 @@ class Pruner(Service):
             "ticks": self._settings.retention.ticks_days,
             "attempts": self._settings.retention.attempts_days,
             "history": self._settings.retention.history_days,
+            "finished": self._settings.retention.finished_days,
         }
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         if gone >= self._limits.batch_rows:
@@ -395,9 +423,11 @@ def leader_duties(
         periodic,
         Pruner(context, term),
         Historian(context, term),
+        Batches(context, term),
     ]
     loops = {duty.name: Loop(duty, context.env, context.emit, guard.leads) for duty in duties}
     stager.on_dead = loops["rescuer"].wake
+    stager.on_batch = loops["batches"].wake
 
     def on_schedule() -> None:
         if periodic.decides_all:

@@ -18,6 +18,7 @@ from leasework import errors, own_tasks
 from leasework.jobs.context import Context, OnConnection, SyncContext, around
 from leasework.jobs.failed_starts import Starts
 from leasework.jobs.running import Claim, timed_out
+from leasework.jobs.steps import StepRecorder, StepTools, Suspended
 from leasework.jobs.tasks import Registry, TaskFunction
 from leasework.jobs.tracing import running, traces
 from leasework.lease.membership import Membership
@@ -81,6 +82,15 @@ class Attempts:
             "thread": self._run_thread,
             "process": in_process,
         }
+        self._steps = StepTools(
+            self._users,
+            StepRecorder(self._users, self._env),
+            on,
+            self._env,
+            registry.codec,
+            self._limits.result_bytes,
+            context.settings.payload_limit,
+        )
         self._slots = slots
         self._process = own_tasks.generation
         self._threads: ThreadPoolExecutor | None = None
@@ -265,7 +275,7 @@ class Attempts:
             return self._raised(error, claim)
         if self._process != own_tasks.generation:  # the handler forked, and this is the child
             own_tasks.leave_if_copy(self._process)
-        return outcome
+        return outcome if claim.suspend is None else _hidden(claim, outcome)
 
     def _raised(self, error: BaseException, claim: Claim) -> Outcome:
         match error:
@@ -275,6 +285,8 @@ class Attempts:
                 return Fail(errors.words(error))
             case Throttled() if not claim.stop_reason:
                 return error
+            case _ if claim.suspend and _only_suspended(error):
+                return claim.suspend
             case asyncio.CancelledError():
                 failed = Fail("the handler raised CancelledError")
             case _:
@@ -342,6 +354,8 @@ class Attempts:
             return self._raised(error, claim)
         if isinstance(error, Throttled):
             return error
+        if claim.suspend and error is not None and _only_suspended(error):
+            return claim.suspend
         if error is not None:
             return describe(error, self._limits.error_chars)
         return PLAIN if returned is None else self._outcome_of(task, returned)
@@ -412,7 +426,9 @@ class Attempts:
         task = self._registry.find(claim.job.task)
         write = task.values.write_completion if task else None
         users, on, state = self._users, self._on, self.state
-        return kind(claim, self.worker_id, users, on, state=state, _write=write)
+        return kind(
+            claim, self.worker_id, users, on, state=state, _write=write, _step_tools=self._steps
+        )
 
     def _outcome_of(self, task: TaskFunction, returned: Any) -> Outcome:
         return outcome_of(task.name, returned, self._limits.result_bytes, task.values)
@@ -457,6 +473,23 @@ async def _limited(work: Awaitable[T], claim: Claim, seconds: float) -> T:
     if returned is None and limit.expired() and not claim.stop_reason:
         raise timed_out(claim)
     return returned
+
+
+def _only_suspended(error: BaseException) -> bool:
+    """Return whether the handler ended because it was suspended, perhaps in a TaskGroup."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_only_suspended, error.exceptions))
+    return isinstance(error, (Suspended, asyncio.CancelledError))
+
+
+def _hidden(claim: Claim, outcome: Outcome) -> Outcome:
+    """The outcome of a run that was suspended: its handler must not catch that and go on."""
+    if outcome is claim.suspend or not isinstance(outcome, Complete):
+        return outcome
+    return Fail(
+        f"the handler caught the Suspended of ctx.{claim.suspend and claim.suspend.because} and "
+        "returned. Catch Exception instead of BaseException, or raise it again"
+    )
 
 
 def _dropped(outcome: Outcome, claim: Claim) -> str:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import eq
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, NamedTuple, Protocol
 from uuid import UUID
 
 from leasework import errors
@@ -16,15 +16,17 @@ from leasework.config import Settings, check_text
 from leasework.env import Env, id_of
 from leasework.jobs import tracing
 from leasework.jobs.bulk import BulkJobs, Pair, not_a_job
-from leasework.model.codec import Codec, opened
+from leasework.model.codec import Codec, opened, sealed
 from leasework.model.filter import JobFilter
-from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable
+from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable, encode
 from leasework.model.moments import Duration, checked_timeout
 from leasework.model.states import FINISHED, State
 from leasework.store.reports import Reports
 from leasework.store.store import Store
 from leasework.tuning import Tuning
 
+BatchGiven = tuple[UUID, dict[str, Any]]
+"""A batch's id and definition, as ``leasework.make_batch`` takes it."""
 Answers = list[tuple[UUID, bool]]
 """Of each job, its id, and whether it was created."""
 
@@ -88,10 +90,27 @@ class Job(Generic[R]):
         return await (await self._client()).cancel(self.id, reason)
 
 
+class Batch(NamedTuple, Generic[R]):
+    """Jobs whose end is one event: see :meth:`App.batch`."""
+
+    id: UUID
+    """For :meth:`App.get_batch`."""
+    jobs: list[Job[R]]
+    """One that was not created, because another job holds its unique key, is no member."""
+
+
 class EnqueueOn(Protocol):
     async def enqueue(
         self, connection: Any, jobs: Sequence[Pair], payload_limit: int
     ) -> Answers: ...
+
+    async def make_batch(
+        self, connection: Any, batch: BatchGiven, jobs: Sequence[Pair], payload_limit: int
+    ) -> Answers: ...
+
+    async def signal(
+        self, connection: Any, job: UUID, name: str, payload: str | None
+    ) -> str | None: ...
 
 
 @dataclass(eq=False)
@@ -121,19 +140,45 @@ class Client:
         # not what the last try says: an earlier one, whose answer was lost, may have created it
         return Job(job_id.int, job_id == sent, self._of_loop, request.options.read_result)
 
+    async def batch(
+        self, requests: Iterable[JobRequest[Any]], callbacks: dict[str, Any], on: Any = None
+    ) -> Batch[Any]:
+        """Enqueue jobs as a batch. ``callbacks``: as ``leasework.make_batch`` takes them."""
+        batch = self._env.new_id()
+        given = {name: callback for name, callback in callbacks.items() if callback is not None}
+        return Batch(batch, await self.enqueue_many(requests, on, (batch, given)))
+
+    async def signal(self, job: UUID | str, name: str, payload: Any, on: Any = None) -> bool:
+        """See ``App.signal``."""
+        check_text("a signal's name", name, self._settings.limits.text_chars)
+        text, limit, job_id = None, self._settings.payload_limit, job_id_of(job)
+        if payload is not None:
+            text = encode("a signal's payload", payload, limit)
+            text = sealed(self._codec, "a signal's payload", text, limit)
+        if on is not None:
+            found = await self._on.signal(on, job_id, name, text)
+        else:
+            found = await self._store.signal(job_id, name, text, self._env.due_now())
+            if found is None and await self._store.get(job_id) is None:
+                raise no_such_job(job)
+        return found is not None
+
     async def enqueue_many(
-        self, requests: Iterable[JobRequest[Any]], on: Any = None
+        self,
+        requests: Iterable[JobRequest[Any]],
+        on: Any = None,
+        batch: BatchGiven | None = None,
     ) -> list[Job[Any]]:
         """Enqueue all of them or none. The ids are made here, so that a try with an unknown result
         can be repeated without duplicates. That is not possible for jobs with ``history`` off."""
         limits, env = self._settings.limits, self._env
         jobs = BulkJobs(requests, env.ids.numbers, limits.enqueue_rows)
-        if not jobs:
+        if not jobs and not batch:
             return []
         with tracing.enqueueing(jobs) if tracing.traces() else nullcontext() as trace:
             if trace:
                 jobs.traced(trace)
-            answers = await self._insert(jobs, on)
+            answers = await self._insert(jobs, on, batch)
         reads = [options.read_result for options in jobs.options]
         if answers is None:
             return list(map(Job, jobs.numbers, repeat(True), repeat(self._of_loop), reads))
@@ -141,18 +186,25 @@ class Client:
         created = map(eq, numbers, jobs.numbers)
         return list(map(Job, numbers, created, repeat(self._of_loop), reads))
 
-    async def _insert(self, jobs: list[Pair] | BulkJobs, on: Any) -> Answers | None:
+    async def _insert(
+        self, jobs: list[Pair] | BulkJobs, on: Any, batch: BatchGiven | None = None
+    ) -> Answers | None:
         """Insert the jobs on the user's connection; or on our own, and then retry while the
         database is unavailable. None: all were created."""
         limit = self._settings.payload_limit
         if on is not None:
+            if batch:
+                return await self._on.make_batch(on, batch, jobs, limit)
             return await self._on.enqueue(on, jobs, limit)
         retried = False
         bulk = None if isinstance(jobs, list) else jobs
         for attempt in range(Tuning.enqueue_tries):
             try:
-                if bulk is not None and not retried and await self._copied(bulk):
+                if bulk is not None and not retried and await self._copied(bulk, batch):
                     return None
+                if batch:
+                    given = [job.as_request(job_id, limit) for job_id, job in jobs]
+                    return await self._store.make_batch(*batch, given, self._env.due_now())
                 return await self._store.enqueue(jobs, limit, retried, self._env.due_now())
             except (errors.Unavailable, errors.ServerError) as error:
                 sent = isinstance(error, errors.Unavailable) and error.sent
@@ -171,12 +223,12 @@ class Client:
             "the database did not answer", do="Try again. leasework doctor checks the connection"
         )
 
-    async def _copied(self, jobs: BulkJobs) -> bool:
+    async def _copied(self, jobs: BulkJobs, batch: BatchGiven | None) -> bool:
         """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
         if not jobs.can_be_copied(Tuning.copy_rows):
             return False
         try:
-            await self._store.copy(jobs.copied(), len(jobs), jobs.bytes)
+            await self._store.copy(jobs.copied(), len(jobs), jobs.bytes, batch)
         except errors.PermissionDenied:  # a role that may only enqueue
             return False
         return True

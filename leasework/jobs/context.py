@@ -8,22 +8,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from leasework.config import Limits
-from leasework.errors import BadJob, JobCancelled, LeaseworkError, LostClaim, shorten, storable
+from leasework.errors import BadJob, JobCancelled, LeaseworkError, shorten, storable
 from leasework.jobs.running import Claim, timed_out
+from leasework.jobs.steps import OnSteps, Steps, StepTools, checked_retry, lost, retry_pause
 from leasework.model.deadline import DueDeadline
-from leasework.model.moments import is_number
+from leasework.model.job import JobRequest, R
+from leasework.model.moments import Duration, in_seconds, is_number
 from leasework.own_tasks import without_loop
 from leasework.store.jobs import JobStore
 
+T = TypeVar("T")
 _RETURN = "Return from the handler, and write nothing more"
 _logger = logging.getLogger("leasework.job")
 
 
-class OnConnection(Protocol):
+class OnConnection(OnSteps, Protocol):
     """Operations on the user's own connection, inside its transaction."""
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None: ...
@@ -48,6 +51,8 @@ class Context:
     """What ``App(lifespan=…)`` yielded, such as clients and pools. None in a child process."""
     _write: Callable[[Any], Any] | None = None
     """Converts the result of ``complete`` by the handler's annotation."""
+    _step_tools: StepTools | None = None
+    _made_steps: Steps | None = None
 
     @property
     def job_id(self) -> UUID:
@@ -139,7 +144,7 @@ class Context:
             self.log.warning("the progress could not be recorded: %s", error)
             return
         if answer is None:
-            raise LostClaim("the job was taken away", got=str(job.id), do=_RETURN)
+            raise lost(self.claim)
         # the job was cancelled, and the signal is late or lost; a handler that cleans up knows it
         if answer and not self.claim.stop_reason:
             self.claim.end("cancel")
@@ -164,6 +169,105 @@ class Context:
             on, job.id, self.claim.node, job.claim_token, result
         )
         self.claim.completed_elsewhere = True
+
+    # -- steps -----------------------------------------------------------------------------------
+    @property
+    def _steps(self) -> Steps:
+        if self._made_steps is None:
+            if self._step_tools is None:
+                raise BadJob(
+                    "steps do not work with executor='process'",
+                    got=self.claim.job.task,
+                    do="Leave executor out, and run the heavy part with subprocess",
+                )
+            self._made_steps = Steps(self.claim, self._step_tools)
+        return self._made_steps
+
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., T | Awaitable[T]],
+        /,
+        *args: Any,
+        key: object = None,
+        timeout: Duration | None = None,
+        retry: int = 0,
+        on: Any = None,
+        **kwargs: Any,
+    ) -> T:
+        """Call ``function(*args, **kwargs)`` and record what it returns, once. In a later run of
+        the job, the recorded result is returned, and the function is not called::
+
+            charge = await ctx.step("charge", charge_card, order_id, retry=3)
+
+        - ``name``: how a later run finds the step. It is used once in a run; in a loop, give each
+          step its ``key``: text, a number or an id.
+        - ``timeout``: seconds for each try. ``retry``: how many further tries, with growing pauses,
+          before the error is raised.
+        - ``on``: your connection or session. The step is recorded in its transaction, which the
+          function writes to and you commit: then the effect and the record are one.
+
+        A worker that dies between the function's end and the record repeats the function, unless
+        ``on`` is given. The result is converted by the function's return annotation, as that of a
+        task. Raises what the function raises, BadJob for a wrong name, BadPayload for a result that
+        cannot be stored, TimeoutError, or LostClaim.
+        """
+        label, found = await self._steps.begin(name, key, "step")
+        if found:
+            result: T = self._steps.read(function, found.result)
+            return result
+        returned, seconds = await self._steps.run(label, function, args, kwargs, timeout, retry)
+        result = await self._steps.record(label, function, returned, seconds, on)
+        return result
+
+    async def sleep(
+        self,
+        seconds: Duration = 0,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        name: str = "sleep",
+        key: object = None,
+    ) -> None:
+        """Suspend the job for that time, up to 100 years. Meanwhile it holds no slot and no room of
+        its limits, and no attempt counts. ``name`` and ``key``: see :meth:`step`. Raises BadJob."""
+        total = in_seconds(seconds) + 60.0 * (minutes + 60.0 * (hours + 24.0 * days))
+        await self._steps.sleep(total, name, key)
+
+    async def event(self, name: str, *, timeout: Duration | None = None, key: object = None) -> Any:
+        """Wait for a signal to this job, and return its payload::
+
+            decision = await ctx.event("approved", timeout=86400)
+
+        :meth:`App.signal` sends it. One that was sent before is kept, and each is taken once, the
+        oldest first. The job is suspended until it comes. To wait for the same name again, give
+        each its ``key``. Raises WaitTimeout after ``timeout`` seconds, in every later run too.
+        """
+        return await self._steps.event(name, key, timeout)
+
+    async def gather(
+        self,
+        jobs: Sequence[JobRequest[R]],
+        *,
+        name: str = "gather",
+        key: object = None,
+        return_exceptions: bool = False,
+    ) -> list[R]:
+        """Enqueue other jobs, suspend this one until all of them have ended, and return their
+        results in their order::
+
+            parts = await ctx.gather([resize.job(n) for n in range(1000)])
+
+        A job that did not complete raises JobFailed. With ``return_exceptions``, that error is in
+        its place instead. At most 10,000 jobs; their results are recorded with this job. Raises
+        BadJob for jobs with a unique key or without history.
+        """
+        return await self._steps.gather(jobs, name, key, return_exceptions)
+
+    async def spawn(self, job: JobRequest[Any], *, name: str = "spawn", key: object = None) -> UUID:
+        """Enqueue another job, once, and return its id without waiting for it. Raises BadJob."""
+        return await self._steps.spawn(job, name, key)
 
 
 class SyncContext(Context):
@@ -193,7 +297,7 @@ class SyncContext(Context):
                 why = self._run(self._reason())
                 raise JobCancelled("the job was cancelled", got=why, do=_RETURN)
             case "lost":
-                raise LostClaim("the job was taken away", got=str(self.job_id), do=_RETURN)
+                raise lost(self.claim)
             case "":
                 raise timed_out(self.claim)
         raise JobCancelled("the worker is stopping, and the job runs again", do=_RETURN)
@@ -204,6 +308,60 @@ class SyncContext(Context):
             if record := await self._store.get(self.job_id):
                 return record.reason or "no reason"
         return "a reason that could not be read"
+
+    def step(  # type: ignore[override]
+        self,
+        name: str,
+        function: Callable[..., T],
+        /,
+        *args: Any,
+        key: object = None,
+        retry: int = 0,
+        on: Any = None,
+        **kwargs: Any,
+    ) -> T:
+        """See :meth:`Context.step`. The function runs in this thread, which no timeout can end."""
+        assert self._run
+        self._go_on()
+        further, steps = checked_retry(retry), self._steps
+        label, found = self._run(steps.begin(name, key, "step"))
+        if found:
+            result: T = steps.read(function, found.result)
+            return result
+        began = steps.tools.env.boot_now()
+        for failures in range(1, further + 2):
+            try:
+                returned = function(*args, **kwargs)
+                break
+            except Exception:
+                if failures > further or self.claim.cancelled.wait(retry_pause(failures, 0.5)):
+                    raise
+        seconds = steps.tools.env.boot_now() - began
+        recorded = steps.record(label, function, returned, seconds, on)
+        result = without_loop(recorded) if on is not None else self._run(recorded)
+        return result
+
+    def sleep(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """See :meth:`Context.sleep`."""
+        assert self._run
+        self._run(super().sleep(*args, **kwargs))
+
+    def event(self, name: str, **kwargs: Any) -> Any:
+        """See :meth:`Context.event`."""
+        assert self._run
+        return self._run(super().event(name, **kwargs))
+
+    def gather(self, jobs: Sequence[JobRequest[R]], **kwargs: Any) -> list[R]:  # type: ignore[override]
+        """See :meth:`Context.gather`."""
+        assert self._run
+        results: list[R] = self._run(super().gather(jobs, **kwargs))
+        return results
+
+    def spawn(self, job: JobRequest[Any], **kwargs: Any) -> UUID:  # type: ignore[override]
+        """See :meth:`Context.spawn`."""
+        assert self._run
+        made: UUID = self._run(super().spawn(job, **kwargs))
+        return made
 
     def assert_mine(self, connection: Any) -> None:  # type: ignore[override]
         """See :meth:`Context.assert_mine`. ``connection`` belongs to a sync driver."""

@@ -152,7 +152,7 @@ class _Operations:
 
 def _context(request: Request, link: _Link, app: Any, in_loop: bool) -> Context:
     claim = Claim(request.job, request.node, deadline=request.deadline)
-    operations = _Operations(request, link, app)
+    operations: Any = _Operations(request, link, app)
     store = cast(JobStore, operations)
     if in_loop:
         return Context(claim, request.worker_id, store, operations)

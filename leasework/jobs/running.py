@@ -18,6 +18,7 @@ from leasework.env import Env
 from leasework.errors import JobTimeout
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob
+from leasework.model.outcome import Suspend
 from leasework.model.states import State
 from leasework.telemetry import Emit
 from leasework.tuning import Tuning
@@ -51,6 +52,8 @@ class Claim:
     """The handler completed it in its own transaction. There is no outcome to write."""
     completed_with: str | None = None
     """The result of that, as JSON."""
+    suspend: Suspend | None = None
+    """What it waits for: its handler has been suspended."""
     _cancelled: threading.Event | None = None
 
     @property

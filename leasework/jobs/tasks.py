@@ -45,6 +45,7 @@ Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 """Takes the arguments of one version as JSON values, and returns those of the next."""
 
 _USUAL = 100
+_NOT_OF_CALLBACKS = ("task", "history", "deadline", "on_failure", "on_success")
 
 
 class TaskGiven(SharedGiven, total=False):
@@ -259,7 +260,7 @@ class TaskFunction:
         options = chosen.as_json.items()
         return Callback(
             self.name,
-            {k: v for k, v in options if k not in ("task", "history", "deadline", "on_failure")},
+            {k: v for k, v in options if k not in _NOT_OF_CALLBACKS},
         )
 
     def _by_name(self, arguments: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
@@ -372,6 +373,15 @@ class Registry:
     def on_failure(self, given: object) -> Callback | None:
         """Resolve the task for failures. Raises BadJob, UnknownTask."""
         return None if given is None else self._callback("on_failure", given, "failure", BadJob)
+
+    def of_batch(self, option: str, given: object) -> dict[str, Any] | None:
+        """Resolve what follows a batch: a job, or a task whose handler gets ``batch``. Raises
+        BadJob, UnknownTask."""
+        if given is None:
+            return None
+        if isinstance(given, JobRequest):
+            return given.as_callback()
+        return self._callback(option, given, "batch", BadJob).as_json()
 
     def _callback(
         self, option: str, given: Any, argument: str, error: type[LeaseworkError]

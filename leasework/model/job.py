@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -106,6 +106,8 @@ class JobOptions(SharedOptions):
     on_conflict: OnConflict = OnConflict.RETURN
     version: int = 1
     """The version of the task whose arguments these are."""
+    on_success: dict[str, Any] | None = None
+    """The job to enqueue when it completes: see :meth:`JobRequest.then`."""
     read_result: Callable[[Any], Any] | None = field(default=None, repr=False, compare=False)
     """Converts the stored result to what the handler returned. The database does not have it."""
     plain: bool = field(init=False, repr=False, compare=False)
@@ -118,7 +120,8 @@ class JobOptions(SharedOptions):
         waits = self.run_at is not None or self.run_in is not None
         object.__setattr__(self, "tags", tuple(self.tags))
         object.__setattr__(self, "limits", tuple(self.limits))
-        plain = not (waits or self.unique or self.deadline or self.on_failure or self.limits)
+        follows = self.on_failure or self.on_success
+        plain = not (waits or self.unique or self.deadline or follows or self.limits)
         object.__setattr__(self, "plain", plain)
 
     @property
@@ -143,7 +146,9 @@ COLUMNS = {
 }  # fmt: skip
 """The options that COPY inserts, and their columns."""
 JOB_OPTIONS = tuple(
-    f.name for f in fields(JobOptions) if f.compare and f.name not in ("task", "version")
+    f.name
+    for f in fields(JobOptions)
+    if f.compare and f.name not in ("task", "version", "on_success")
 )
 """The options that ``task.using(...)`` takes, except ``on``."""
 
@@ -204,12 +209,43 @@ class JobRequest(Generic[R]):
         """Return the same job with another trace context."""
         return JobRequest.of(self.options, self.payload, trace, self.waits)
 
+    def then(self, following: JobRequest[Any]) -> JobRequest[R]:
+        """Return the same job, with another to enqueue when it completes, in one transaction with
+        its completion::
+
+            await app.enqueue(fetch.job(7).then(parse.job(7)).then(publish.job(7)))
+
+        Raises BadJob for a job with ``history=False``, whose completion leaves nothing."""
+        if not isinstance(following, JobRequest):
+            raise BadJob("not a job", got=following, do="Make one with task.job(...)")
+        if not self.options.history:
+            raise BadJob(
+                "a job with history=False cannot have a job that follows", got=self.options.task
+            )
+        chain = self.options.on_success
+        follows = following.as_callback() if chain is None else _longer(chain, following)
+        return JobRequest.of(
+            replace(self.options, on_success=follows), self.payload, self.trace, self.waits
+        )
+
+    def as_callback(self) -> dict[str, Any]:
+        """The same as :meth:`as_request`, for a job that the database enqueues later."""
+        request = self.as_request(UUID(int=0), Limits.payload_bytes)
+        del request["id"], request["payload_limit"]
+        return request
+
     def as_request(self, job_id: UUID, payload_limit: int) -> dict[str, Any]:
         """The object that ``leasework.enqueue(jsonb)`` takes."""
         own = {"id": str(job_id), "payload": json.loads(self.payload)}
         trace = {"trace": self.trace} if self.trace else {}
         waits = self.waits or {}
         return {**self.options.as_json, **own, **trace, **waits, "payload_limit": payload_limit}
+
+
+def _longer(chain: dict[str, Any], following: JobRequest[Any]) -> dict[str, Any]:
+    """The chain with another job at its end."""
+    rest = chain.get("on_success")
+    return {**chain, "on_success": _longer(rest, following) if rest else following.as_callback()}
 
 
 BulkJob = tuple[int, JobOptions, str, str | None]

@@ -80,10 +80,23 @@ class Unable(Struct, frozen=True):
     because: str = "no_process"
 
 
+class Suspend(Struct, frozen=True):
+    """The handler sleeps, or waits for a signal or for other jobs. The attempt does not count, and
+    the job resumes when what it ``waits`` for comes (see ``leasework.has_come``), or in
+    ``seconds``."""
+
+    because: str
+    """``sleep``, ``event`` or ``gather``."""
+    waits: str | None
+    seconds: float
+
+
 PLAIN = Complete()
 """The outcome of most attempts."""
 
-Outcome = Complete | Fail | Snooze | Throttled | Cancel | Discard | Unknown | Stopped | Unable
+Outcome = (
+    Complete | Fail | Snooze | Throttled | Cancel | Discard | Unknown | Stopped | Unable | Suspend
+)
 
 
 class Decision(Struct, frozen=True):
@@ -99,6 +112,8 @@ class Decision(Struct, frozen=True):
     counts: bool = True
     """False: this run is subtracted from ``attempt``."""
     held_because: str | None = None
+    waits: str | None = None
+    """What a suspended job waits for."""
 
 
 COMPLETED = Decision(State.COMPLETED)
@@ -125,6 +140,10 @@ def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> 
             return _held("throttled", seconds)
         case Stopped():
             return _held("stopped")
+        case Suspend(because, waits, seconds):
+            return Decision(
+                State.SCHEDULED, seconds, counts=False, held_because=because, waits=waits
+            )
         case Unknown(seconds):
             return _held("unknown_task", seconds)
         case Unable(error, seconds, because):

@@ -72,6 +72,8 @@ class Staged(Struct, frozen=True):
     """Dead nodes may still hold jobs."""
     schedules: bool = False
     """A schedule of the leader's application has a moment that is due."""
+    batches: bool = False
+    """A batch has not ended."""
 
 
 def _completion(rows: list[Row]) -> Completion:
@@ -152,14 +154,26 @@ class JobStore(Operations):
         rows = await self.pool.fetch("job/enqueue", params, seconds, waits=waits)
         return [(job_id, created) for job_id, created in rows]
 
-    async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
+    async def copy(
+        self,
+        jobs: Iterable[BulkJob],
+        most: int,
+        most_bytes: int = 0,
+        batch: tuple[UUID, dict[str, Any]] | None = None,
+    ) -> None:
         """Insert plain jobs by COPY, all or none, and wake the nodes asleep on their queues. It
         reads ``jobs`` while the database inserts the ones before. If that raises, nothing is
         inserted. ``most`` and ``most_bytes`` are upper limits of the jobs and of their
-        arguments."""
+        arguments. ``batch``: the id and the definition of their batch, which is made with them."""
         queues: set[str] = set()
+        first, name = None, "job/copy"
+        if batch:
+            definition = json.dumps({**batch[1], "total": most})
+            params = {"batch": batch[0], "definition": definition, "jobs": "[]", "now": None}
+            first, name = ("batch/make", params), "job/copy_batch"
         # prepares each block while the server works on the previous one
-        await self.pool.copy("job/copy", _copy_lines(jobs, queues), most, most_bytes)
+        lines = _copy_lines(jobs, queues, batch and batch[0])
+        await self.pool.copy(name, lines, most, most_bytes, first)
         # The jobs are committed. A lost wake-up costs one poll and is not the caller's error.
         with suppress(LeaseworkError):
             await self.pool.fetch("job/wake", {"queues": sorted(queues)})
@@ -216,6 +230,7 @@ class JobStore(Operations):
                 "tracebacks": [d.traceback for d in decisions],
                 "counts": [d.counts for d in decisions],
                 "held": [d.held_because for d in decisions],
+                "waits": [d.waits for d in decisions],
             }
             fetch = partial(self.pool.fetch, "job/ack")
             try:
@@ -312,9 +327,10 @@ class JobStore(Operations):
 _SHARED = attrgetter(*COLUMNS)
 
 
-def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
+def _copy_lines(jobs: Iterable[BulkJob], queues: set[str], batch: UUID | None) -> Iterator[str]:
     """Yield the rows for job/copy. Options that jobs share are formatted once. ``queues`` collects
     the names of the queues."""
+    member = f"\t{batch.hex}" if batch else ""
     last, middle = None, ""
     middles: dict[Any, str] = {}
     for job_number, options, payload, trace in jobs:
@@ -322,7 +338,7 @@ def _copy_lines(jobs: Iterable[BulkJob], queues: set[str]) -> Iterator[str]:
             last = options
             shared = _SHARED(options)
             if shared not in middles:
-                middles[shared] = "\t".join(map(field, shared))
+                middles[shared] = "\t".join(map(field, shared)) + member
             middle = middles[shared]
             queues.add(options.queue)
         yield f"{job_number:032x}\t{middle}\t{trace or NULL}\t{text(payload)}\n"

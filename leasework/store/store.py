@@ -12,6 +12,7 @@ from __future__ import annotations
 from leasework.config import Settings
 from leasework.pg.connection.pool import Pool
 from leasework.store.deadlines import DeadlineStore
+from leasework.store.durable import DurableStore
 from leasework.store.jobs import JobStore
 from leasework.store.limits import LimitStore
 from leasework.store.nodes import NodeStore
@@ -20,7 +21,9 @@ from leasework.store.operator import OperatorStore
 from leasework.store.schedules import ScheduleStore
 
 
-class Store(NodeStore, JobStore, LimitStore, ScheduleStore, DeadlineStore, OperatorStore):
+class Store(
+    NodeStore, JobStore, LimitStore, DurableStore, ScheduleStore, DeadlineStore, OperatorStore
+):
     """All operations over one pool. Belongs to one event loop."""
 
     def __init__(

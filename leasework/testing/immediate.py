@@ -102,8 +102,10 @@ class _EagerClient(Client):
         return (await self.enqueue_many([request], on))[0]
 
     async def enqueue_many(
-        self, requests: Iterable[JobRequest[Any]], on: Any = None
+        self, requests: Iterable[JobRequest[Any]], on: Any = None, batch: Any = None
     ) -> list[Job[Any]]:
+        if batch is not None:
+            raise _only_database("app.batch")
         runs = self._runs(requests, on)
         for run in runs:
             with self._failing(run):

@@ -30,6 +30,9 @@ class SimStore(SimNodes, SimJobs, SimSchedules, SimDeadlines, SimOperators, Stor
     ) -> list[tuple[Any, ...]]:
         raise QueryFailed("the simulation does not have this operation", got=operation.sql)
 
+    async def end_batches(self, now: Any) -> tuple[int, bool]:
+        return 0, False
+
     def shut(self) -> None:
         """Nothing waits here."""
 

@@ -39,7 +39,9 @@ class SimJobs(JobStore):
     ) -> list[tuple[UUID, bool]]:
         return Enqueue(self.db, payload_limit, retried, self.db.at(now)).run(jobs)
 
-    async def copy(self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0) -> None:
+    async def copy(
+        self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0, batch: Any = None
+    ) -> None:
         made = [(id_of(n), JobRequest.of(options, text, trace)) for n, options, text, trace in jobs]
         moment = self.db.clock()
         ids = {job_id for job_id, _ in made}

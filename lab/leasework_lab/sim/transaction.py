@@ -118,3 +118,6 @@ class OnTransaction:
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> None:
         await connection.complete(job, node, token)
+
+    async def record_step(self, *_: Any) -> None:
+        raise NotImplementedError("the simulation has no steps")

@@ -92,12 +92,21 @@ class Pool:
         """Return the time limit, in seconds, of a call that sends ``size`` bytes."""
         return self._settings.call_timeout + size * Tuning.byte_seconds
 
-    async def copy(self, name: str, rows: Iterable[str], most: int, most_bytes: int) -> None:
+    async def copy(
+        self,
+        name: str,
+        rows: Iterable[str],
+        most: int,
+        most_bytes: int,
+        first: tuple[str, Params] | None = None,
+    ) -> None:
         """Run a COPY of at most ``most`` rows and ``most_bytes``. Its time limit grows with the
-        rows and bytes that were sent."""
+        rows and bytes that were sent. ``first``: a statement to run before it, in the same
+        transaction."""
         session, left = await self._session(self._settings.call_timeout)
         self.statements += 1
-        await self._detached(self._run(session, session.copy(name, rows, left, most, most_bytes)))
+        copy = session.copy(name, rows, left, most, most_bytes, first)
+        await self._detached(self._run(session, copy))
 
     async def listen(self, call: OnNotification) -> ServerFacts:
         """Make one of the connections listen to the schema's channel, and pass notifications to

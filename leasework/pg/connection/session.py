@@ -226,7 +226,13 @@ class Session:
             raise translate(error, sent=True) from error
 
     async def copy(
-        self, name: str, lines: Iterable[str], timeout: float, most: int, most_bytes: int = 0
+        self,
+        name: str,
+        lines: Iterable[str],
+        timeout: float,
+        most: int,
+        most_bytes: int = 0,
+        first: tuple[str, Params] | None = None,
     ) -> None:
         """COPY at most ``most`` lines (see fast/copying.py): all of them or none. ``timeout`` is in
         seconds for the whole call. Each line and each byte extends it.
@@ -243,6 +249,9 @@ class Session:
             allow = "" if self.facts.pooled else f"; {_ALLOW} {longest}"
             await self.connection.execute(f"begin{allow}".encode(), prepare=False)
             try:
+                if first:
+                    before = statement(first[0], self._settings.schema)
+                    await self.connection.execute(before.encode(), first[1], prepare=False)
                 async with self.connection.cursor() as cursor, cursor.copy(text) as copy:
                     for block in batched(lines, _COPY_LINES, _COPY_CHARS):
                         text = "".join(block)

@@ -42,6 +42,9 @@ _TABLES = {
     "repeated": "select update delete",
     "signal": _RW,
     "stack": _RW,
+    "step": _RW,
+    "inbox": _RW,
+    "batch": _RW,
     "schedule": _RW,
     "tick": _RW,
     "ledger_begin": "select insert update",
@@ -58,6 +61,7 @@ _SEQUENCES = {
     "seat_seq": "usage select",
     "lift_seq": "usage select",
     "event_id_seq": "select",
+    "inbox_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
 _VIEWS = (
@@ -72,8 +76,8 @@ _VIEWS = (
     "workers",
 )
 _FUNCTIONS = {
-    ENQUEUE: ["enqueue"],
-    WORKER: ["enqueue", "partitions", "note_timeline", "lift_tokens"],
+    ENQUEUE: ["enqueue", "send_signal", "make_batch"],
+    WORKER: ["enqueue", "send_signal", "make_batch", "partitions", "note_timeline", "lift_tokens"],
     OBSERVER: [],
 }
 """Functions that are not open to everybody, because they run with the owner's rights."""
@@ -138,6 +142,9 @@ _SIGNATURES = {
     "note_timeline": "note_timeline(bigint)",
     "lift_tokens": "lift_tokens()",
     "failed": "failed()",
+    "succeeded": "succeeded()",
+    "send_signal": "send_signal(uuid, text, jsonb, timestamptz, boolean)",
+    "make_batch": "make_batch(uuid, jsonb, jsonb, timestamptz, boolean)",
 }
 
 

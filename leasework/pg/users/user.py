@@ -37,6 +37,7 @@ from leasework.pg.connection.encodings import json_in_ascii
 from leasework.pg.connection.faults import sqlstate_of, translate
 from leasework.pg.sql import statement
 from leasework.pg.users.kinds import ASYNC, described, recognise
+from leasework.store.durable import StepItem
 
 _IDLE_MS = 10_000
 """How long a transaction that holds a job's row may be idle. That allows a pause between two
@@ -101,6 +102,48 @@ class UserConnections:
         }
         await self.fetch(connection, "user/complete", params)
         return written
+
+    async def record_step(self, connection: Any, node: UUID, item: StepItem) -> None:
+        """Record a step, if the user's transaction commits. Raises LostClaim."""
+        params = {
+            "job": str(item.job),
+            "node": str(node),
+            "token": item.token,
+            "name": json.dumps({"name": item.name}),
+            "result": json_in_ascii(item.result),
+            "seconds": item.seconds,
+            "idle_ms": _IDLE_MS,
+        }
+        await self.fetch(connection, "user/step", params)
+
+    async def signal(
+        self, connection: Any, job: UUID, name: str, payload: str | None
+    ) -> str | None:
+        """Send a signal, if the user's transaction commits."""
+        params = {
+            "job": str(job),
+            "name": json.dumps({"name": name}),
+            "payload": payload and json_in_ascii(payload),
+        }
+        found: str | None = (await self.fetch(connection, "user/signal", params))[0][0]
+        return found
+
+    async def make_batch(
+        self,
+        connection: Any,
+        batch: tuple[UUID, dict[str, Any]],
+        jobs: Sequence[tuple[UUID, JobRequest[Any]]],
+        payload_limit: int,
+    ) -> list[tuple[UUID, bool]]:
+        """(id, created) per job of the batch, if the user's transaction commits."""
+        requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
+        params = {
+            "batch": str(batch[0]),
+            "definition": json.dumps(batch[1]),
+            "jobs": json.dumps(requests),
+        }
+        rows = await self.fetch(connection, "user/make_batch", params)
+        return [(UUID(str(row[0])), bool(row[1])) for row in rows]
 
     async def arm_deadline(
         self, connection: Any, deadline: UUID, name: str, promise: dict[str, Any]

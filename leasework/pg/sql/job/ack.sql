@@ -3,6 +3,8 @@
 -- up the rest. The rows locked here are found by ctid: one that changed in the meantime (by a cancel or progress) has
 -- moved, is skipped, and is reported as still ours. The next try writes it.
 -- The answer has what was not written, and whether it is still ours (false: the claim was lost).
+-- What a suspended job waits for may have come already. Whoever brings it changes the job's row, so a row whose wait
+-- ended after this statement's snapshot was taken has moved.
 -- LATERAL finds each row by its key, and (select ...) around the arrays hides their length from the planner. Otherwise
 -- it may scan the table for the node's rows, or plan each short batch anew, which costs more than writing it. The ids
 -- are sorted.
@@ -20,8 +22,8 @@ with held as materialized (
     from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[]), (select %(states)s::text[]),
                 (select %(run_in)s::float8[]), (select %(errors)s::text[]), (select %(results)s::jsonb[]),
                 (select %(ran)s::float8[]), (select %(counts)s::bool[]), (select %(held)s::text[]),
-                (select %(tracebacks)s::text[]))
-         as a (id, token, state, run_in, error, result, ran, counts, held_because, traceback),
+                (select %(tracebacks)s::text[]), (select %(waits)s::text[]))
+         as a (id, token, state, run_in, error, result, ran, counts, held_because, traceback, waits),
          lateral (select ctid as at_row, attempt, node, cancel_requested from leasework.job j
                   where j.id = a.id and j.claim_token = a.token and j.node = %(node)s
                   for update skip locked) l
@@ -37,7 +39,8 @@ with held as materialized (
     set ready = false, node = null, started_at = null, progress = null, progress_note = null,
         held_because = coalesce(h.held_because, h.state), last_error = coalesce(h.error, j.last_error),
         attempt = j.attempt - case when h.counts then 0 else 1 end,
-        run_at = coalesce(%(now)s::timestamptz, statement_timestamp()) + make_interval(secs => h.run_in)
+        run_at = coalesce(%(now)s::timestamptz, statement_timestamp())
+                 + make_interval(secs => case when leasework.has_come(h.id, h.waits) then 0 else h.run_in end)
     from held h
     where j.ctid = h.at_row and h.over is null
     returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error, h.traceback
@@ -47,7 +50,8 @@ with held as materialized (
            t.traceback
     from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error, traceback from gone
           where outcome <> 'completed'
-          union all select * from back where outcome <> 'unknown_version') t, -- it never began
+          union all select * from back
+          where outcome not in ('unknown_version', 'sleep', 'event', 'gather')) t, -- it never began, or is suspended
          (select coalesce(%(now)s::timestamptz, statement_timestamp()) as clock) m
     on conflict do nothing
 )

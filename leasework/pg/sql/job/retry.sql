@@ -8,7 +8,7 @@
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: job rows by id FOR UPDATE SKIP LOCKED
--- index: job_pkey, job_done_pkey, deadline_pkey
+-- index: job_pkey, job_done_pkey, deadline_pkey, step_pkey
 with target as materialized (
     select id from leasework.job where id = any (%(jobs)s::uuid[]) and node is null order by id for update skip locked
 ), sooner as (
@@ -24,6 +24,8 @@ with target as materialized (
     where d.id = any (%(jobs)s::uuid[]) and (%(state)s::text is null or d.state = %(state)s)
       and (select true from leasework.job j where j.id = d.id) is null
     returning d.*
+), cleared as ( -- one that failed continues where it was
+    delete from leasework.step s using undone u where s.job = u.id and u.state = 'completed'
 ), again as (
     insert into leasework.job ({{job/_kept}}, ready, held_because, last_error, run_at, deadlines)
     select distinct on (id) {{job/_kept}}, lane is null, case when lane is not null then 'limit' end,

@@ -289,6 +289,10 @@ create table leasework.job (
     version          smallint    not null default 1,
     -- what to enqueue when it fails for good: a callback, as in leasework.deadline
     on_failure       jsonb,
+    -- the job to enqueue when it completes, as leasework.enqueue takes it
+    on_success       jsonb,
+    -- it is a member of this batch
+    batch            uuid,
     payload          jsonb       not null,
     -- where it waits, if it has limits or is of a fair queue: see leasework.lane_of. Null: it has neither
     lane             text,
@@ -297,7 +301,7 @@ create table leasework.job (
     -- true: available (node is null) or running (node is not null); false: waits for run_at, or in its lane
     ready            boolean     not null default true,
     -- why it waits: scheduled, retryable, snoozed, throttled, unknown_task, unknown_version, no_process, unreadable;
-    -- limit: it is due and waits in its lane
+    -- sleep, event, gather: its handler has suspended it; limit: it is due and waits in its lane
     held_because     text,
     -- why the last run failed; if a cancel was requested, the reason for it
     last_error       text,
@@ -316,6 +320,7 @@ create table leasework.job (
 -- entries of running jobs, because they know where to begin.
 create index job_ready on leasework.job (queue, (priority * 2 + fresh::integer), seat) where ready;
 create index job_waiting on leasework.job (run_at, id) where not ready and held_because is distinct from 'limit';
+create index job_batch on leasework.job (batch) where batch is not null;
 
 -- How far a node has claimed. None of its jobs at a level has a seat above this one, so the jobs of a dead node are
 -- found without reading all waiting jobs. A claim writes it ten thousand seats ahead, so it seldom writes.
@@ -384,6 +389,8 @@ create table leasework.job_done (
     tags          text[]      not null default '{}',
     version       smallint    not null default 1,
     on_failure    jsonb,
+    on_success    jsonb,
+    batch         uuid,
     payload       jsonb       not null,
     lane          text,
     costs         real[],
@@ -404,6 +411,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 return (select min(d.finished_at) from (select finished_at from leasework.job_done_default limit 10000) d);
 
 create index job_done_bad on leasework.job_done (state, id) where state <> 'completed';
+create index job_done_batch on leasework.job_done (batch, state) where batch is not null;
 
 -- One row per attempt that did not just complete.
 create table leasework.attempt (
@@ -611,7 +619,7 @@ begin
         when opt = 'payload' then case when kind <> 'object' then 'must be an object' end
         when opt = 'trace' then
             case when given !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$' then 'must be a traceparent' end
-        when opt = 'id' then
+        when opt in ('id', 'batch') then
             case when given !~* '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then 'must be a UUID' end
         when opt = 'tenant' then
             case when kind <> 'string' or octet_length(leasework.lane_part(given)) > 400
@@ -628,6 +636,7 @@ begin
         when opt = 'deadline' then leasework.deadline_wrong(val)
         when opt = 'on_failure' then leasework.callback_wrong(leasework.callback_of(val), opt)
         when opt = 'limits' then leasework.limits_wrong(val)
+        when opt = 'on_success' then case when kind <> 'object' then 'must be an object: a job' end
         else 'is not known' end;
 end $$;
 
@@ -1419,6 +1428,7 @@ end $$;
 --   on_conflict 'return' | 'raise' | 'replace', history true, retried false,
 --   deadline: an object, see leasework.deadline_wrong; tags: an array of texts,
 --   on_failure: a task's name, or an object as on_breach there, version 1 of the arguments
+--   on_success: another such object: the job to enqueue when this one completes
 --   limits: at most two; the name of a limit, or an object {limit, key, cost 1}; tenant: of a fair queue
 -- One row per job: its id, and whether it was created now (false: the key's holder, or a retry).
 
@@ -1461,6 +1471,9 @@ begin
                       hint = 'No job of this call was enqueued.';
         end if;
     end loop;
+    if job -> 'on_success' <> 'null' then
+        perform leasework.enqueue_check(job -> 'on_success');
+    end if;
     if octet_length((job -> 'payload')::text) > coalesce((job ->> 'payload_limit')::integer, 1048576) then
         raise exception 'leasework.enqueue: payload of % bytes is over the limit of %',
             octet_length((job -> 'payload')::text), coalesce(job ->> 'payload_limit', '1048576')
@@ -1572,7 +1585,7 @@ begin
         waits := leasework.lane_of(item);
         insert into leasework.job as j (id, queue, task_name, priority, run_at, created_at, max_attempts,
                 timeout_seconds, requeue_seconds, history, unique_key, trace, payload, lane, costs, ready,
-                held_because, deadlines, tags, version, on_failure)
+                held_because, deadlines, tags, version, on_failure, on_success, batch)
         values (new_id, coalesce(item ->> 'queue', 'default'), item ->> 'task',
                 coalesce((item ->> 'priority')::smallint, 0), due, moment,
                 coalesce((item ->> 'max_attempts')::smallint, 5), (item ->> 'timeout')::real,
@@ -1583,7 +1596,8 @@ begin
                 coalesce(jsonb_typeof(item -> 'deadline'), 'null') <> 'null',
                 array(select jsonb_array_elements_text(nullif(item -> 'tags', 'null'))),
                 coalesce((item ->> 'version')::smallint, 1),
-                leasework.callback_of(nullif(item -> 'on_failure', 'null')))
+                leasework.callback_of(nullif(item -> 'on_failure', 'null')), nullif(item -> 'on_success', 'null'),
+                (item ->> 'batch')::uuid)
         on conflict on constraint job_pkey do nothing;
         created := found;
         -- This try may be late: its repetition may have run and moved the job already. This statement's new snapshot
@@ -1644,6 +1658,16 @@ end $$;
 create trigger failed after insert on leasework.job_done
 for each row when (new.on_failure is not null and new.state <> 'completed') execute function leasework.failed();
 
+-- Enqueue the on_success job of a job that completed, in the transaction that ends it.
+create function leasework.succeeded() returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform leasework.call_back(new.on_success, null, 'on_success of ' || new.task_name, new.finished_at);
+    return null;
+end $$;
+create trigger succeeded after insert on leasework.job_done
+for each row when (new.on_success is not null and new.state = 'completed') execute function leasework.succeeded();
+
 -- The usual case: the first try of one job that leasework's client made and checked, due at once, without key and
 -- deadline. False: it exists, or this try is late and its repetition made the job. Only the new snapshot of a statement
 -- after the insert surely sees that. (Searching the whole history would read ten tables.)
@@ -1673,6 +1697,306 @@ begin
         asleep := leasework.notify('q:' || to_queue);
     end if;
     return true;
+end $$;
+
+-- ---- Steps, signals and batches -------------------------------------------------------------
+-- What a handler has done, what it waits for, and jobs that end together. A suspended job has no node, and no slot: it
+-- waits for run_at, as a snoozed one does. Whoever brings what it waits for makes it available. When it runs again, its
+-- handler starts from the top, and finds by their names the steps that are recorded here.
+
+create table leasework.step (
+    job     uuid        not null,
+    name    text        not null,
+    -- step | sleep | event | gather | spawn
+    kind    text        not null,
+    -- the claim that recorded it, which was live then
+    token   bigint      not null,
+    -- it waits for its time, its signal or its jobs
+    open    boolean     not null default false,
+    -- when its wait ends; null: never
+    until   timestamptz,
+    -- a step: what it returned; an event: {"payload"}, null if the time was over; spawn, and gather while it is open: the
+    -- batch; gather: what its jobs returned
+    result  jsonb,
+    -- how long the step ran
+    seconds real,
+    at      timestamptz not null,
+    primary key (job, name)
+);
+create index step_at on leasework.step using brin (at);
+
+-- Signals to jobs that have not been taken. A job takes the oldest of a name, once.
+create table leasework.inbox (
+    id      bigint      generated always as identity,
+    job     uuid        not null,
+    name    text        not null,
+    payload jsonb,
+    at      timestamptz not null,
+    primary key (job, name, id)
+);
+create unique index inbox_id on leasework.inbox (id);
+
+-- Jobs whose end is one event. There is no counter: a batch has ended when no unfinished job has its id.
+create table leasework.batch (
+    id         uuid        primary key,
+    -- the job that made it with ctx.gather or ctx.spawn
+    parent     uuid,
+    total      integer     not null,
+    -- the jobs to enqueue at its end, as leasework.enqueue takes them; without a payload, they get {"batch"}
+    on_done    jsonb,
+    on_success jsonb,
+    on_failure jsonb,
+    made_at    timestamptz not null,
+    ended_at   timestamptz,
+    -- how many of its jobs had not completed then
+    failed     integer
+);
+create index batch_open on leasework.batch (made_at) where ended_at is null;
+create index batch_ended on leasework.batch (ended_at) where ended_at is not null;
+create index batch_parent on leasework.batch (parent) where parent is not null;
+
+-- Lock a job's row against the loss of this claim until the transaction ends: whoever takes the claim away locks the
+-- row for update, and waits or skips it. False: the claim was lost.
+create function leasework.keeps_claim(of_job uuid, of_token bigint, its_node uuid) returns boolean
+language plpgsql volatile as $$
+begin
+    perform from leasework.job j where j.id = of_job and j.claim_token = of_token and j.node = its_node for key share;
+    return found;
+end $$;
+
+-- Whether what a job waits for has come: 'event:<name>' or 'gather:<batch>'.
+create function leasework.has_come(of_job uuid, waits text) returns boolean
+language sql stable
+return case when waits like 'event:%' then
+                exists (select 1 from leasework.inbox i where i.job = of_job and i.name = substr(waits, 7))
+            when waits like 'gather:%' then
+                (select b.ended_at is not null from leasework.batch b where b.id = substr(waits, 8)::uuid)
+            else false end;
+
+-- Begin or continue to wait in a step, for a signal or only for its time (kind 'sleep'). The row says how it stands, and
+-- `still` for how many seconds it waits on; null: without an end. No row: the claim was lost.
+create function leasework.wait_in_step(of_job uuid, of_token bigint, its_node uuid, of_name text, of_kind text,
+    signal text, seconds float8, clock timestamptz default null)
+returns table (kind text, open boolean, result jsonb, still float8)
+language plpgsql volatile as $$
+declare
+    moment timestamptz := coalesce(clock, clock_timestamp());
+    s      leasework.step;
+    taken  jsonb;
+    came   boolean := false;
+begin
+    if not leasework.keeps_claim(of_job, of_token, its_node) then
+        return;
+    end if;
+    insert into leasework.step (job, name, kind, token, open, until, at)
+    values (of_job, of_name, of_kind, of_token, true, moment + make_interval(secs => seconds), moment)
+    on conflict do nothing;
+    select * into s from leasework.step x where x.job = of_job and x.name = of_name;
+    if s.open and s.kind = of_kind then
+        if of_kind = 'event' then
+            delete from leasework.inbox i
+            where i.job = of_job and i.name = signal
+              and i.id = (select min(x.id) from leasework.inbox x where x.job = of_job and x.name = signal)
+            returning jsonb_build_object('payload', i.payload) into taken;
+            came := found;
+        end if;
+        if came or s.until <= moment then
+            update leasework.step x set open = false, result = taken, token = of_token, seconds = extract(epoch from moment - x.at)
+            where x.job = of_job and x.name = of_name returning * into s;
+        end if;
+    end if;
+    return query select s.kind, s.open, s.result, greatest(extract(epoch from s.until - moment), 0)::float8;
+end $$;
+
+-- Send a signal to a job, in the caller's transaction: it is kept until the job takes it. 'woken': the job waited, and
+-- is available now; 'kept'; null: no unfinished job has this id. The update of the job's row waits for whoever is
+-- suspending it, and makes an outcome that has not seen this signal be written again.
+create function leasework.send_signal(to_job uuid, of_name text, payload jsonb default null,
+    clock timestamptz default null, wakes boolean default current_setting('max_prepared_transactions') = '0')
+returns text
+language plpgsql volatile as $$
+declare
+    moment timestamptz := coalesce(clock, clock_timestamp());
+    waits  boolean;
+    to_queue text;
+begin
+    if length(of_name) not between 1 and 200 or of_name is null then
+        raise exception 'leasework.send_signal: the name must be text of 1 to 200 characters, got %', left(of_name, 100)
+            using errcode = '22023';
+    end if;
+    if octet_length(payload::text) > 1048576 then
+        raise exception 'leasework.send_signal: payload of % bytes is over the limit of 1048576',
+            octet_length(payload::text) using errcode = '54000', hint = 'Store what is large elsewhere.';
+    end if;
+    select j.held_because = 'event' and not j.ready and j.node is null into waits
+    from leasework.job j where j.id = to_job for no key update;
+    if not found then
+        return null;
+    end if;
+    if (select count(*) from (select 1 from leasework.inbox i where i.job = to_job limit 1000) x) = 1000 then
+        raise exception 'leasework.send_signal: 1000 signals wait for the job already'
+            using errcode = '54000', hint = 'Let its handler take them, with ctx.event.';
+    end if;
+    insert into leasework.inbox (job, name, payload, at) values (to_job, of_name, payload, moment);
+    if waits then
+        to_queue := leasework.resume(to_job, moment);
+        if wakes then
+            perform leasework.wake(array[to_queue]);
+        end if;
+        return 'woken';
+    end if;
+    update leasework.job j set run_at = j.run_at where j.id = to_job;
+    return 'kept';
+end $$;
+
+-- Make a suspended job available, before the fresh ones. Returns its queue.
+create function leasework.resume(of_job uuid, moment timestamptz) returns text
+language sql volatile as $$
+    update leasework.job j
+    set ready = lane is null, held_because = case when lane is not null then 'limit' end, fresh = false,
+        seat = nextval('leasework.seat_seq'), run_at = least(run_at, moment)
+    where j.id = of_job returning queue
+$$;
+
+-- Make a batch and enqueue its jobs, in the caller's transaction. definition: on_done, on_success, on_failure (each a job
+-- as leasework.enqueue takes it, or the name of a task), parent, and total if the jobs are enqueued otherwise. The
+-- answer is that of leasework.enqueue. A job that is not created, because another holds its unique key, is no member. A
+-- batch that exists stays as it is.
+create function leasework.make_batch(new_id uuid, definition jsonb, request jsonb, clock timestamptz default null,
+    wakes boolean default current_setting('max_prepared_transactions') = '0')
+returns table (id uuid, created boolean)
+language plpgsql volatile as $$
+declare
+    ids      uuid[];
+    made     boolean[];
+    label    text;
+    callback jsonb;
+begin
+    definition := coalesce(definition, '{}');
+    for label, callback in select * from jsonb_each(definition - '{parent,total}'::text[]) loop
+        if label not in ('on_done', 'on_success', 'on_failure') then
+            raise exception 'leasework.make_batch: % is not known', left(label, 100) using errcode = '22023',
+                hint = 'A batch has on_done, on_success and on_failure.';
+        end if;
+        perform leasework.enqueue_check(leasework.callback_of(nullif(callback, 'null')));
+    end loop;
+    insert into leasework.batch as b (id, parent, total, on_done, on_success, on_failure, made_at)
+    values (new_id, (definition ->> 'parent')::uuid, coalesce((definition ->> 'total')::integer, 0),
+            leasework.callback_of(nullif(definition -> 'on_done', 'null')),
+            leasework.callback_of(nullif(definition -> 'on_success', 'null')),
+            leasework.callback_of(nullif(definition -> 'on_failure', 'null')), coalesce(clock, clock_timestamp()))
+    on conflict on constraint batch_pkey do nothing;
+    if not found then
+        return query select (e.item ->> 'id')::uuid, false from jsonb_array_elements(request) as e (item);
+        return;
+    end if;
+    select array_agg(e.id), array_agg(e.created) into ids, made from leasework.enqueue(
+        (select coalesce(jsonb_agg(item || jsonb_build_object('batch', new_id) order by o), '[]')
+         from jsonb_array_elements(request) with ordinality as r (item, o)), clock, wakes) e;
+    if definition ->> 'total' is null then
+        update leasework.batch b set total = (select count(*) from unnest(made) m where m) where b.id = new_id;
+    end if;
+    return query select u.i, u.m from unnest(ids, made) as u (i, m);
+end $$;
+
+-- Begin or continue the step in which a job makes others and waits for them ('gather'), or does not wait ('spawn').
+-- No row: the claim was lost, or the job is being cancelled.
+create function leasework.gather(of_job uuid, of_token bigint, its_node uuid, of_name text, of_kind text,
+    batch uuid, request jsonb, clock timestamptz default null)
+returns table (kind text, open boolean, result jsonb, ended boolean)
+language plpgsql volatile as $$
+begin
+    if not leasework.keeps_claim(of_job, of_token, its_node)
+       or (select j.cancel_requested from leasework.job j where j.id = of_job) then
+        return;
+    end if;
+    insert into leasework.step (job, name, kind, token, open, result, at)
+    values (of_job, of_name, of_kind, of_token, of_kind = 'gather', to_jsonb(batch), coalesce(clock, clock_timestamp()))
+    on conflict do nothing;
+    if found then
+        perform leasework.make_batch(batch, jsonb_build_object('parent', of_job), request, clock);
+    end if;
+    return query
+        select s.kind, s.open, s.result,
+               s.open and s.kind = 'gather' and (select b.ended_at is not null from leasework.batch b where b.id = (s.result #>> '{}')::uuid)
+        from leasework.step s where s.job = of_job and s.name = of_name;
+end $$;
+
+-- Copy what the jobs of an ended batch returned to the step that waited for them: [id, state, result, error] of each, in
+-- their order. Null: the claim was lost.
+create function leasework.gathered(of_job uuid, of_token bigint, its_node uuid, of_name text, clock timestamptz default null)
+returns jsonb
+language plpgsql volatile as $$
+declare
+    found_results jsonb;
+begin
+    if leasework.keeps_claim(of_job, of_token, its_node) then
+        update leasework.step s
+        set open = false, token = of_token, seconds = extract(epoch from coalesce(clock, clock_timestamp()) - s.at),
+            result = coalesce((select jsonb_agg(jsonb_build_array(d.id, d.state, d.result, d.last_error) order by d.id)
+                               from leasework.job_done d where d.batch = (s.result #>> '{}')::uuid), '[]')
+        where s.job = of_job and s.name = of_name
+        returning s.result into found_results;
+    end if;
+    return found_results;
+end $$;
+
+-- Enqueue what follows a job or a batch. A job that cannot be enqueued becomes an event, so that it does not keep the one
+-- before from ending.
+create function leasework.call_back(callback jsonb, batch jsonb, label text, clock timestamptz) returns void
+language plpgsql volatile as $$
+begin
+    if callback is null then
+        return;
+    end if;
+    perform leasework.enqueue(case when callback ? 'payload' or batch is null then '{}'
+                                   else jsonb_build_object('payload', jsonb_build_object('batch', batch)) end || callback, clock);
+exception when others then
+    insert into leasework.event (at, kind, level, fields)
+    values (clock, 'callback_failed', 'error', jsonb_build_object('name', label, 'error', sqlerrm));
+end $$;
+
+-- End the batches of which no unfinished job is left: enqueue their callbacks, and resume the jobs that wait for them.
+-- Any process may do this at any time. Returns how many have ended, and whether any is open.
+create function leasework.end_batches(clock timestamptz default null) returns table (ended integer, open boolean)
+language plpgsql volatile as $$
+declare
+    moment timestamptz := coalesce(clock, clock_timestamp());
+    b      leasework.batch;
+    bad    integer;
+    info   jsonb;
+    woken  text[] := '{}';
+begin
+    ended := 0;
+    for b in
+        select * from leasework.batch x
+        where x.ended_at is null and not exists (select 1 from leasework.job j where j.batch = x.id)
+        order by x.made_at limit 100 for update skip locked
+    loop
+        -- a row that somebody's transaction has locked must not hold up the other batches
+        perform from leasework.job j where j.id = b.parent for no key update skip locked;
+        continue when not found and exists (select 1 from leasework.job j where j.id = b.parent);
+        select count(*) into bad from leasework.job_done d
+        where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
+        update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
+        info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
+        perform leasework.call_back(b.on_done, info, 'on_done of batch ' || b.id, moment);
+        perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, info,
+                                    case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
+        if b.parent is not null then
+            -- also if it does not wait yet: as in leasework.send_signal
+            if exists (select 1 from leasework.job j where j.id = b.parent and j.held_because = 'gather'
+                       and not j.ready and j.node is null) then
+                woken := woken || leasework.resume(b.parent, moment);
+            else
+                update leasework.job j set run_at = j.run_at where j.id = b.parent;
+            end if;
+        end if;
+        ended := ended + 1;
+    end loop;
+    perform leasework.wake(woken);
+    open := exists (select 1 from leasework.batch x where x.ended_at is null);
+    return next;
 end $$;
 
 -- ---- Claims ---------------------------------------------------------------------------------
@@ -2111,6 +2435,11 @@ create view leasework.locks as
 -- not grant execution of those that write.
 
 alter function leasework.enqueue(jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp;
+alter function leasework.send_signal(uuid, text, jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set jit = off;
+alter function leasework.make_batch(uuid, jsonb, jsonb, timestamptz, boolean) security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set jit = off;
+alter function leasework.end_batches(timestamptz) set enable_seqscan = off set jit = off;
 alter function leasework.partitions(timestamptz, integer, integer) security definer set search_path = pg_catalog, pg_temp
     set datestyle = 'ISO' set timezone = 'UTC'; -- so that it can read the moments that it writes into statements
 -- In the user's sessions, as in our own: rows are found by their keys, even if the plan was made when there were none.
@@ -2127,6 +2456,8 @@ alter function leasework.claim_limited(uuid, integer, text, integer, text[], tex
 revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean) from public;
 revoke execute on function leasework.partitions(timestamptz, integer, integer) from public;
 -- otherwise a trigger on a temporary table could enqueue any job
-revoke execute on function leasework.failed() from public;
+revoke execute on function leasework.failed(), leasework.succeeded() from public;
+revoke execute on function leasework.send_signal(uuid, text, jsonb, timestamptz, boolean) from public;
+revoke execute on function leasework.make_batch(uuid, jsonb, jsonb, timestamptz, boolean) from public;
 
 select made from leasework.partitions(now(), 7, 36500);

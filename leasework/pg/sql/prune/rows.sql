@@ -1,11 +1,11 @@
 -- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
 -- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
 -- locks: the rows; expired keys that are not locked
--- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey; a scan of node, death, signal, stack, limit_key and repeated
+-- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey, step_at, job_done_pkey, batch_ended, batch_pkey, inbox_id; a scan of node, death, signal, stack, limit_key, repeated and inbox
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), kept as (
-    select * from jsonb_to_record(%(days)s::jsonb) as d (events integer, ticks integer, attempts integer, history integer)
+    select * from jsonb_to_record(%(days)s::jsonb) as d (events integer, ticks integer, attempts integer, history integer, finished integer)
 ), e as (
     delete from leasework.event where id in (
         select id from leasework.event
@@ -75,7 +75,27 @@ with clock as (
           and (select true from leasework.job j where j.id = repeated.job_id) is null
         limit %(limit)s)
     returning 1
+), p as (
+    delete from leasework.step where ctid = any (array(
+        select s.ctid from leasework.step s, kept, clock
+        where s.at < clock.at - make_interval(days => kept.finished + 1)
+          and (select true from leasework.job j where j.id = s.job) is null
+          and (select true from leasework.job_done d where d.id = s.job limit 1) is null
+        limit %(limit)s))
+    returning 1
+), i as (
+    delete from leasework.inbox where id in (
+        select x.id from leasework.inbox x
+        where (select true from leasework.job j where j.id = x.job) is null limit %(limit)s)
+    returning 1
+), c as (
+    delete from leasework.batch where id in (
+        select x.id from leasework.batch x, kept, clock
+        where x.ended_at < clock.at - make_interval(days => kept.finished + 1)
+          and (select true from leasework.job j where j.id = x.parent) is null limit %(limit)s)
+    returning 1
 )
 select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
        + (select count(*) from k) + (select count(*) from h) + (select count(*) from s)
        + (select count(*) from l) + (select count(*) from r) + (select count(*) from m)
+       + (select count(*) from p) + (select count(*) from i) + (select count(*) from c)

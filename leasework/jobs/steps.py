@@ -1,0 +1,438 @@
+"""Steps: what a handler has recorded under its claim, and how it suspends its job.
+
+A handler that is resumed starts from the top. It finds its steps by their names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from leasework import own_tasks
+from leasework.env import Env
+from leasework.errors import (
+    BadJob,
+    JobCancelled,
+    JobFailed,
+    LeaseworkError,
+    LostClaim,
+    ServerError,
+    Unavailable,
+    WaitTimeout,
+    storable,
+)
+from leasework.jobs.running import Claim
+from leasework.model.backoff import Backoff
+from leasework.model.codec import Codec, opened, sealed
+from leasework.model.job import JobRequest, decode, encode
+from leasework.model.moments import Duration, checked_timeout, in_seconds, is_number
+from leasework.model.outcome import Suspend
+from leasework.model.values import Values
+from leasework.store.durable import StepItem, StepView
+from leasework.store.store import Store
+
+T = TypeVar("T")
+MOST_STEPS = 10_000
+"""A job's steps are read at once when it resumes."""
+MOST_CHILDREN = 10_000
+NAME_CHARS = 200
+LONGEST_WAIT = 100 * 366 * 86400.0
+_TOGETHER = 200
+"""Steps in one statement."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_RETRY = Backoff(base=1.0, longest=60.0)
+_INSIDE: ContextVar[str] = ContextVar("step", default="")
+"""The name of the step whose function runs."""
+
+
+class Suspended(BaseException):
+    """Ends the run of a job that sleeps or waits; the job resumes later. It is no ``Exception``, so
+    that ``except Exception`` lets it pass. Code that catches it must raise it again."""
+
+
+class OnSteps(Protocol):
+    async def record_step(self, connection: Any, node: UUID, item: StepItem) -> None:
+        """Record a step in the user's transaction."""
+
+
+class StepRecorder:
+    """Records the steps of all jobs of a process: one that is alone at once, and the others
+    together, as soon as the statement before them has ended. While the database is unavailable, it
+    retries."""
+
+    def __init__(self, store: Store, env: Env) -> None:
+        self._store, self._env = store, env
+        self._waiting: deque[tuple[Claim, StepItem, asyncio.Future[bool]]] = deque()
+        self._writing = False
+        self._singly = 0
+        """The number of steps at the head of the queue that are written one at a time."""
+
+    async def record(self, claim: Claim, item: StepItem) -> None:
+        """Raises LostClaim, and UsageError if the step cannot be stored."""
+        recorded: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((claim, item, recorded))
+        if not self._writing:
+            self._writing = True
+            own_tasks.start(self._write_all())
+        if not await recorded:
+            raise lost(claim)
+
+    async def _write_all(self) -> None:
+        pause = _FIRST_PAUSE
+        try:
+            while self._waiting:
+                node = self._waiting[0][0].node  # the claims of one identity are written together
+                batch: list[tuple[Claim, StepItem, asyncio.Future[bool]]] = []
+                most = 1 if self._singly else _TOGETHER
+                while self._waiting and len(batch) < most and self._waiting[0][0].node is node:
+                    batch.append(self._waiting.popleft())
+                batch = [entry for entry in batch if not entry[2].done()]  # its run has ended
+                if not batch:
+                    continue
+                try:
+                    items = [item for _, item, _ in batch]
+                    written = await self._store.record_steps(node, items, self._env.due_now())
+                except (Unavailable, ServerError):
+                    self._waiting.extendleft(reversed(batch))
+                    await asyncio.sleep(self._env.jitter(pause, 0.25))
+                    pause = min(pause * 2, _LONGEST_PAUSE)
+                    continue
+                except LeaseworkError as error:
+                    self._refused(batch, error)
+                    continue
+                pause, self._singly = _FIRST_PAUSE, max(0, self._singly - len(batch))
+                for _, item, recorded in batch:
+                    if not recorded.done():
+                        recorded.set_result((item.job, item.name) in written)
+        finally:
+            self._writing = False
+
+    def _refused(self, batch: list[Any], error: LeaseworkError) -> None:
+        """One of them cannot be stored: find it by writing one at a time."""
+        if len(batch) > 1:
+            self._singly = len(batch)
+            self._waiting.extendleft(reversed(batch))
+        elif not batch[0][2].done():
+            batch[0][2].set_exception(error)
+
+
+@dataclass(eq=False)
+class StepTools:
+    """What the steps of all runs in a process share."""
+
+    store: Store
+    recorder: StepRecorder
+    on: OnSteps
+    env: Env
+    codec: Codec | None
+    result_bytes: int
+    payload_limit: int
+
+
+class Steps:
+    """The steps of one run. Its methods run in the event loop, those of a thread's handler too."""
+
+    def __init__(self, claim: Claim, tools: StepTools) -> None:
+        self._claim = claim
+        self.tools = tools
+        self._mine = (claim.node, claim.job.id, claim.job.claim_token)
+        self._known: asyncio.Future[dict[str, StepView]] | None = None
+        self._used: set[str] = set()
+        self._running = 0
+        self._one_ended = asyncio.Event()
+
+    async def begin(self, name: str, key: object, kind: str) -> tuple[str, StepView | None]:
+        """Return the step's full name, and what is recorded of it, unless it still waits. Raises
+        BadJob, Suspended."""
+        label = _label(name, key)
+        if self._claim.suspend:
+            raise Suspended
+        if kind != "step" and (outer := _INSIDE.get()):
+            raise BadJob(
+                f"ctx.{kind} was called inside the step {outer!r}, which would begin again",
+                got=label,
+                do="Call it in the handler, between steps",
+            )
+        if label in self._used:
+            raise BadJob(
+                f"the handler has two steps named {label!r}",
+                do="Give each a name of its own, or in a loop a key: "
+                f"ctx.{kind}({name!r}, …, key=number)",
+            )
+        self._used.add(label)
+        found = (await self._load()).get(label)
+        if found and found.kind != kind:
+            raise BadJob(
+                f"the step {label!r} was recorded as {found.kind!r}, and is {kind!r} now",
+                do="Give the new one another name",
+            )
+        if not found and len(self._used) > MOST_STEPS:
+            raise BadJob(
+                f"a job has at most {MOST_STEPS:,} steps",
+                do="Let one step do more, or divide the work among several jobs with ctx.gather",
+            )
+        return label, None if found is None or found.open else found
+
+    async def _load(self) -> dict[str, StepView]:
+        if self._known is None:
+            self._known = asyncio.get_running_loop().create_future()
+            try:
+                steps = await self._persistent(lambda: self.tools.store.steps(self._claim.job.id))
+                self._known.set_result({step.name: step for step in steps})
+            except BaseException:
+                self._known.cancel()
+                self._known = None
+                raise
+        return await asyncio.shield(self._known)
+
+    async def run(
+        self,
+        label: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: Duration | None,
+        retry: int,
+    ) -> tuple[Any, float]:
+        """Run a step's function. Return what it returns, and how long it took."""
+        limit, retry = checked_timeout(timeout), checked_retry(retry)
+        self._running += 1
+        inside = _INSIDE.set(label)
+        began = self.tools.env.boot_now()
+        try:
+            for failures in range(1, retry + 2):
+                try:
+                    async with asyncio.timeout(limit):
+                        returned = function(*args, **kwargs)
+                        if inspect.isawaitable(returned):
+                            returned = await returned
+                    break
+                except Exception:
+                    if failures > retry:
+                        raise
+                    await asyncio.sleep(_RETRY.seconds(failures, self.tools.env.rng.random()))
+            return returned, self.tools.env.boot_now() - began
+        finally:
+            _INSIDE.reset(inside)
+            self._running -= 1
+            self._one_ended.set()
+
+    async def record(
+        self, label: str, function: Callable[..., Any], returned: Any, seconds: float, on: Any
+    ) -> Any:
+        """Record a step, and return its result as a later run would read it."""
+        what, tools = f"the result of step {label!r}", self.tools
+        values = _values_of(function)
+        written = returned if values is None else values.write_result(returned)
+        text = encode(what, written, tools.result_bytes)
+        stored = sealed(tools.codec, what, text, tools.result_bytes)
+        _, job, token = self._mine
+        item = StepItem(job, token, label, stored, max(seconds, 0.0))
+        self._running += 1
+        try:
+            if on is not None:
+                await tools.on.record_step(on, self._claim.node, item)
+            else:
+                await tools.recorder.record(self._claim, item)
+        finally:
+            self._running -= 1
+            self._one_ended.set()
+        return self.read(function, decode(stored))
+
+    def read(self, function: Callable[..., Any], result: Any) -> Any:
+        values, value = _values_of(function), opened(self.tools.codec, result)
+        return value if values is None else values.read_result(value)
+
+    # -- waiting ---------------------------------------------------------------------------------
+    async def sleep(self, seconds: float, name: str, key: object) -> None:
+        if not is_number(seconds, 0, LONGEST_WAIT):
+            raise BadJob("ctx.sleep takes a time from 0 to 100 years", got=seconds)
+        label, found = await self.begin(name, key, "sleep")
+        if found is None:
+            await self._wait(label, "sleep", None, seconds)
+
+    async def event(self, name: str, key: object, timeout: Duration | None) -> Any:
+        seconds = in_seconds(timeout)
+        if seconds is not None and not is_number(seconds, 0, LONGEST_WAIT):
+            raise BadJob("ctx.event takes a timeout from 0 to 100 years, or None", got=timeout)
+        label, found = await self.begin(name, key, "event")
+        result = found.result if found else await self._wait(label, "event", name, seconds)
+        if result is None:
+            raise WaitTimeout(f"no signal {name!r} came in time", got=timeout)
+        return opened(self.tools.codec, result["payload"])
+
+    async def _wait(self, label: str, kind: str, signal: str | None, seconds: float | None) -> Any:
+        await self._others_ended()
+        tools = self.tools
+        state = await self._persistent(
+            lambda: tools.store.wait_in_step(
+                *self._mine, label, kind, signal, seconds, tools.env.due_now()
+            )
+        )
+        if state is None:
+            raise lost(self._claim)
+        if not state.open:
+            return state.result
+        self._suspend(kind, signal and f"event:{signal}", state.still)
+
+    def _suspend(self, kind: str, waits: str | None, seconds: float | None) -> None:
+        self._claim.suspend = Suspend(kind, waits, LONGEST_WAIT if seconds is None else seconds)
+        raise Suspended
+
+    async def _others_ended(self) -> None:
+        """Wait until no other step of this run is running, so that none is interrupted."""
+        while self._running:
+            self._one_ended.clear()
+            await self._one_ended.wait()
+        if self._claim.suspend:
+            raise Suspended
+
+    # -- other jobs ------------------------------------------------------------------------------
+    async def gather(
+        self, jobs: Sequence[JobRequest[Any]], name: str, key: object, return_exceptions: bool
+    ) -> list[Any]:
+        label, found = await self.begin(name, key, "gather")
+        if found:
+            return self._results(jobs, found.result, return_exceptions)
+        if not jobs:
+            return []
+        await self._others_ended()
+        state = await self._make(label, "gather", jobs, self.tools.env.new_id())
+        rows = state.result
+        if state.open:
+            if not state.ended:
+                self._suspend("gather", f"gather:{state.result}", None)
+            tools = self.tools
+            rows = await self._persistent(
+                lambda: tools.store.gathered(*self._mine, label, tools.env.due_now())
+            )
+            if rows is None:
+                raise lost(self._claim)
+        return self._results(jobs, rows, return_exceptions)
+
+    def _results(
+        self, jobs: Sequence[JobRequest[Any]], rows: list[list[Any]], return_exceptions: bool
+    ) -> list[Any]:
+        if len(rows) != len(jobs):
+            raise JobFailed(
+                f"of {len(jobs)} jobs of ctx.gather, {len(rows)} have a result",
+                do="The others run again, or the handler makes other jobs than in its first run: "
+                "leasework jobs retry --from repeats a step",
+            )
+        results: list[Any] = []
+        for job, (job_id, state, result, error) in zip(jobs, rows, strict=True):
+            if state != "completed":
+                failed = JobFailed(f"job {job_id} was {state}", got=error or "no reason")
+                if not return_exceptions:
+                    raise failed
+                results.append(failed)
+                continue
+            value, read = opened(self.tools.codec, result), job.options.read_result
+            results.append(read(value) if read else value)
+        return results
+
+    async def spawn(self, job: JobRequest[Any], name: str, key: object) -> UUID:
+        label, found = await self.begin(name, key, "spawn")
+        if found:
+            return UUID(found.result)
+        new_id = self.tools.env.new_id()  # of the batch, and of its only job
+        return UUID((await self._make(label, "spawn", [job], new_id)).result)
+
+    async def _make(
+        self, label: str, kind: str, jobs: Sequence[JobRequest[Any]], batch: UUID
+    ) -> Any:
+        tools = self.tools
+        if len(jobs) > MOST_CHILDREN:
+            raise BadJob(
+                f"ctx.{kind} takes at most {MOST_CHILDREN:,} jobs",
+                got=len(jobs),
+                do="Divide them among several jobs, or use app.batch",
+            )
+        for job in jobs:
+            if not isinstance(job, JobRequest):
+                raise BadJob("not a job", got=job, do="Make one with task.job(...)")
+            if job.options.unique or not job.options.history:
+                raise BadJob(
+                    f"a job of ctx.{kind} has neither a unique key nor history=False",
+                    got=job.options.task,
+                    do="Its step already makes it once, and needs its result",
+                )
+        ids = [batch] if kind == "spawn" else [tools.env.new_id() for _ in jobs]
+        requests = [
+            job.as_request(job_id, tools.payload_limit)
+            for job_id, job in zip(ids, jobs, strict=True)
+        ]
+        state = await self._persistent(
+            lambda: tools.store.gather(
+                *self._mine, label, kind, batch, requests, tools.env.due_now()
+            )
+        )
+        if state is None:
+            if self._claim.stop_reason != "lost" and await self._cancelled():
+                raise JobCancelled("the job is being cancelled, and makes no jobs", got=label)
+            raise lost(self._claim)
+        return state
+
+    async def _cancelled(self) -> bool:
+        record = await self.tools.store.get(self._claim.job.id)
+        return record is not None and record.cancel_requested
+
+    async def _persistent(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call until the database answers. Each of them can be repeated."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await call()
+            except Unavailable:
+                if self._claim.stop_reason:
+                    raise
+                await asyncio.sleep(self.tools.env.jitter(pause, 0.25))
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def checked_retry(retry: object) -> int:
+    if not is_number(retry, 0, 1000, whole=True):
+        raise BadJob("retry is a number of further tries from 0 to 1000", got=retry)
+    assert isinstance(retry, int)
+    return retry
+
+
+def retry_pause(failures: int, draw: float) -> float:
+    """Seconds before the next try of a step."""
+    return _RETRY.seconds(failures, draw)
+
+
+def lost(claim: Claim) -> LostClaim:
+    return LostClaim(
+        "the job was taken away",
+        got=str(claim.job.id),
+        do="Return from the handler, and write nothing more",
+    )
+
+
+def _label(name: object, key: object) -> str:
+    label = name if key is None else f"{name}[{key}]"
+    good = isinstance(name, str) and name and isinstance(label, str) and storable(label) == label
+    if not good or len(str(label)) > NAME_CHARS:
+        raise BadJob(
+            f"a step has a name, with its key of 1 to {NAME_CHARS} characters",
+            got=label,
+            do="ctx.step('charge', charge, order_id)",
+        )
+    return str(label)
+
+
+@lru_cache(maxsize=1000)
+def _values_of(function: Callable[..., Any]) -> Values | None:
+    """What converts the results of a step's function by its annotation. None: it has none."""
+    try:
+        return Values(function, ())
+    except (TypeError, ValueError, AttributeError):  # a builtin, or another callable
+        return None
