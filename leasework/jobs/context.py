@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 from uuid import UUID
 
 from leasework.config import Limits
@@ -183,10 +183,19 @@ class Context:
             self._made_steps = Steps(self.claim, self._step_tools)
         return self._made_steps
 
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., Awaitable[T]], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> T: ...
+
     async def step(
         self,
         name: str,
-        function: Callable[..., T | Awaitable[T]],
+        function: Callable[..., Any],
         /,
         *args: Any,
         key: object = None,
@@ -194,7 +203,7 @@ class Context:
         retry: int = 0,
         on: Any = None,
         **kwargs: Any,
-    ) -> T:
+    ) -> Any:
         """Call ``function(*args, **kwargs)`` and record what it returns, once. In a later run of
         the job, the recorded result is returned, and the function is not called::
 
@@ -214,11 +223,9 @@ class Context:
         """
         label, found = await self._steps.begin(name, key, "step")
         if found:
-            result: T = self._steps.read(function, found.result)
-            return result
+            return self._steps.read(function, found.result)
         returned, seconds = await self._steps.run(label, function, args, kwargs, timeout, retry)
-        result = await self._steps.record(label, function, returned, seconds, on)
-        return result
+        return await self._steps.record(label, function, returned, seconds, on)
 
     async def sleep(
         self,
