@@ -117,6 +117,8 @@ class DurableCounts(Struct, frozen=True):
 
     suspended: Mapping[str, int]
     """By what they wait for: ``sleep``, ``event``, ``gather``."""
+    overdue: int
+    """Those that should have resumed more than a minute ago."""
     signals: int
     """Signals that no job has taken."""
     signal_seconds: float | None
@@ -125,8 +127,8 @@ class DurableCounts(Struct, frozen=True):
     """The job of that one."""
     batches: int
     """Batches that have not ended."""
-    batch_seconds: float | None
-    """Since the oldest of them was made."""
+    stuck_batch: UUID | None
+    """One whose last jobs nobody can run."""
 
 
 class DurableReports(Operations):
