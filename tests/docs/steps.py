@@ -22,7 +22,7 @@ from tests.support.wait import NeverHappened, until
 
 _FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
 _LOOKS = re.compile(
-    r"(python manage\.py )?leasework (status|leaders|nodes|jobs(?! (retry|cancel|discard))|"
+    r"(python manage\.py )?leasework (status|leaders|nodes|jobs(?! (retry|cancel|discard|signal))|"
     r"schedules|deadlines|locks|events|doctor)|cat |tail |grep "
 )
 _AT_END = "at the end of "

@@ -35,6 +35,11 @@ def test_the_tutorial_goes_as_it_says(migrated, tmp_path):
     assert walk(DOCS / "tutorial" / "first-ten-minutes.md", tmp_path, environ(migrated)) > 12
 
 
+@pytest.mark.timeout(600)
+def test_the_tutorial_of_an_order_goes_as_it_says(migrated, tmp_path):
+    assert walk(DOCS / "tutorial" / "order.md", tmp_path, environ(migrated)) > 12
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("page", "steps"),
