@@ -47,6 +47,7 @@ EVERYWHERE = (
     "pg/test_clean_stop",
     "pg/test_closing",
     "pg/test_limits",
+    "pg/test_durable",
     "pg/test_link",
     "pg/test_listener",
     "pg/test_lost_connections",

@@ -391,3 +391,11 @@ def test_an_outside_store_refuses_the_lower_token_of_a_worker_that_came_back(exa
     assert sorted(writes[2:]) == [("fenced", False), ("trusting", True)]
     newer, late = found["journal"][0]["token"], found["journal"][2]["token"]
     assert late < newer
+
+
+# -- approval ------------------------------------------------------------------------------------
+def test_an_agent_goes_on_where_it_was_after_its_worker_was_killed(example):
+    run = example("approval").python("run.py", name="run")
+    assert run.wait(120) == 0
+    run.wait_for(r"^answer: done: booked")
+    run.wait_for(r"^calls: model 0, tool search: prices, model 1, tool pay: 120 EUR, model 2$")
