@@ -14,17 +14,20 @@ model = app.limit("model", rate=Rate(20, per=1.0))
 CALLS = Path(os.environ.get("CALLS", "calls.log"))
 
 
+def note(call: str) -> None:
+    with CALLS.open("a") as calls:
+        calls.write(f"{call}\n")
+
+
 async def ask_model(turn: int, said: list[str]) -> str:
     """Stands for the call of a language model, which takes its time and costs money."""
-    with CALLS.open("a") as calls:
-        calls.write(f"model {turn}\n")
+    note(f"model {turn}")
     await asyncio.sleep(0.3)
     return ["search: prices", "pay: 120 EUR", "done: booked"][turn]
 
 
 async def run_tool(request: str) -> str:
-    with CALLS.open("a") as calls:
-        calls.write(f"tool {request}\n")
+    note(f"tool {request}")
     return f"result of {request}"
 
 
