@@ -1,12 +1,12 @@
--- Open the keys whose throttled time is over by the clock of a test. Return the seconds until the next one opens, and the
--- queues with jobs that wait for none of those.
+-- Open the keys whose throttled time is over by the clock of a test, with full buckets. Return the seconds until the next
+-- one opens, and the queues with jobs that wait for none of those.
 -- locks: the rows of the keys
 -- index: job_lane (all of it), limit_key_pkey; scans of limit_key
 with clock as materialized (
     select coalesce(%(now)s::timestamptz, clock_timestamp()) as time
 ), opened as (
-    update leasework.limit_key k set closed_until = null, filled_at = least(k.filled_at, clock_timestamp())
-    from clock where k.closed_until <= clock.time
+    update leasework.limit_key k set closed_until = null, filled_at = to_timestamp(0)
+    where k.closed_until <= %(now)s::timestamptz
 )
 select (select extract(epoch from min(k.closed_until) - clock.time)::float8 from leasework.limit_key k
         where k.closed_until > clock.time),
