@@ -18,7 +18,7 @@ from leasework.cli.asking import (
     together,
 )
 from leasework.cli.fitting import Column
-from leasework.model.moments import duration
+from leasework.model.moments import duration, rate_text
 
 if TYPE_CHECKING:
     from leasework.watch.operator import Operator
@@ -106,13 +106,15 @@ def set_weight(name: str, tenant: str, weight: float | None, reason: str, **_: A
 
 
 # -- limits ----------------------------------------------------------------------------------------
-def _effective(name: str) -> Callable[[dict[str, Any]], Any]:
+def _effective(
+    name: str, shown: Callable[[float], str] = "{:g}".format
+) -> Callable[[dict[str, Any]], Any]:
     """What holds: what a person set, marked by a star, or what the code says."""
 
     def value(row: dict[str, Any]) -> Any:
         if row[f"set_{name}"] is not None:
-            return f"{row[f'set_{name}']:g}*"
-        return None if row[name] is None else f"{row[name]:g}"
+            return f"{shown(row[f'set_{name}'])}*"
+        return None if row[name] is None else shown(row[name])
 
     return value
 
@@ -120,7 +122,7 @@ def _effective(name: str) -> Callable[[dict[str, Any]], Any]:
 _LIMITS = [
     Column("limit", lambda row: row["name"], cut=16),
     Column("concurrency", _effective("concurrency")),
-    Column("per second", _effective("rate")),
+    Column("rate", _effective("rate", rate_text)),
     Column("burst", _effective("burst"), rank=2),
     Column("paused", lambda row: "paused" if row["paused"] else None),
     Column("running", lambda row: row["running"]),

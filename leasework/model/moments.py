@@ -45,6 +45,14 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def rate_text(per_second: float) -> str:
+    """A rate in the first unit in which it is 1 or more: ``10/s``, ``12/h``."""
+    units = {"s": 1, "min": 60, "h": 3600, "day": 86400}
+    texts = {unit: f"{per_second * seconds:g}" for unit, seconds in units.items()}
+    unit = next((unit for unit, text in texts.items() if float(text) >= 1), "day")
+    return f"{texts[unit]}/{unit}"
+
+
 def checked_timeout(timeout: Duration | None) -> float | None:
     """Return the timeout in seconds. Raises ConfigError."""
     seconds: Any = in_seconds(timeout)

@@ -138,6 +138,11 @@ class LimitStore(Operations):
     async def throttle(self, key: str, seconds: float, now: Now) -> None:
         """Start no job of this key for so many seconds."""
 
+    @operation("limit/open")
+    async def open_limits(self, now: Now) -> tuple[float | None, list[str]]:
+        """Open the keys whose throttled time is over. Return the seconds until the next one opens,
+        and the queues of the jobs that wait for none of those."""
+
     @operation("limit/sync", answer=value)
     async def sync_limits(
         self,

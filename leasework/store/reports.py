@@ -14,7 +14,7 @@ from leasework.store import rows
 from leasework.store.durable import DurableReports
 from leasework.store.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
 from leasework.store.listing import JobLists
-from leasework.store.operation import Now, operation
+from leasework.store.operation import Now, operation, value
 from leasework.tuning import Tuning
 
 
@@ -120,6 +120,10 @@ class Reports(JobLists, DurableReports):
 
     @operation("limit/pauses")
     async def pauses(self, now: Now = None) -> list[PauseView]: ...
+    @operation("limit/named", answer=value)
+    async def is_named(self, kind: str, name: str) -> bool:
+        """Return whether a job, a worker or a definition names this ``queue`` or ``task``."""
+
     @operation("limit/waits")
     async def limit_waits(self, now: Now, most: int = 10_000) -> list[QueueWaits]: ...
     @operation("limit/why")

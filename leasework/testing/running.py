@@ -54,12 +54,13 @@ async def drain(
 
     It runs in this process and does all that a worker does, except schedules. Returns the records
     of the jobs that ran, in the order of their claims. A job without history has none. Delayed
-    jobs, and failed jobs whose next attempt is not due, stay. ``queues`` is as for ``App.node``.
+    jobs, failed jobs whose next attempt is not due, and jobs of a throttled limit stay. ``queues``
+    is as for ``App.node``.
 
     With ``until``, a moment with a time zone or a time from now, leasework's clock moves on to that
     moment, from one due time to the next, without waiting. Delayed jobs, retries and deadlines that
-    are due by then have their turn, and the ``schedules`` that you name fire, those of the code and
-    those that were put::
+    are due by then have their turn, throttled limits open, and the ``schedules`` that you name
+    fire, those of the code and those that were put::
 
         await drain(app, until=timedelta(hours=1))
         await drain(app, until=seven, schedules=["daily_report", "report-42"])
@@ -143,6 +144,8 @@ class _Passing:
     _ran: dict[UUID, None]
     _planned: list[Planned]
     _named: set[str]
+    _opens_in: float | None = None
+    """Seconds until the first throttled limit opens."""
 
     async def until(self, end: datetime | timedelta) -> None:
         """Raises ConfigError for a moment in the past."""
@@ -172,7 +175,9 @@ class _Passing:
             before = len(ran), len(node.running)
             queues = set((await reports.summary(None)).queues)
             if self._app.registry.has_limits:
-                queues |= {row.queue for row in await reports.limit_waits(None)}
+                store = await self._app.work_store()
+                self._opens_in, limited = await store.open_limits(self._env.due_now())
+                queues |= set(limited)
             waiting = node.executor.queues.keys() & queues
             changed = before != (len(ran), len(node.running))
             quiet = 0 if waiting or changed or len(node.running) else quiet + 1
@@ -196,7 +201,7 @@ class _Passing:
         await self.until_idle()
         if staged.count or swept.breaches or len(self._ran) > before:
             return moment
-        ahead = [wait for wait in waits if wait is not None]
+        ahead = [wait for wait in (*waits, self._opens_in) if wait is not None]
         return moment + timedelta(seconds=max(min(ahead), 0)) if ahead else None
 
 

@@ -96,12 +96,12 @@ class LimitControl(Control):
             self._now(),
         )
         if found is None:
-            await self._known(name)
+            await self._known(name, defined=True)
         of_key = "" if text is None else f", key {text}"
         await self._record(act, f"limit {name}{of_key}", 1, reason)
 
-    async def _known(self, name: str) -> None:
-        names = [limit.name for limit in await self.all()]
+    async def _known(self, name: str, defined: bool = False) -> None:
+        names = [limit.name for limit in await self.all() if limit.defined or not defined]
         if name not in names:
             do = errors.suggest(name, names) if names else "leasework limits lists them"
             raise errors.ConfigError("no such limit", got=name, do=do)
@@ -126,11 +126,21 @@ class PauseControl(Control):
         return await self._pause(name, False, reason)
 
     async def _pause(self, name: str, paused: bool, reason: str) -> bool:
-        check_text(f"a {self.kind}'s name", name, Limits.text_chars)
+        await self._named(name)
         changed = await self._store.pause(self.kind, name, paused, self._now())
         if changed:
             await self._record("pause" if paused else "resume", f"{self.kind} {name}", 1, reason)
         return changed
+
+    async def _named(self, name: str) -> None:
+        check_text(f"a {self.kind}'s name", name, Limits.text_chars)
+        if not await self._reports.is_named(self.kind, name):
+            queues, tasks = await self._reports.names()
+            raise errors.ConfigError(
+                f"no job, worker or definition names this {self.kind}",
+                got=name,
+                do=errors.suggest(name, queues if self.kind == "queue" else tasks),
+            )
 
 
 class QueueControl(PauseControl):
@@ -165,7 +175,7 @@ class QueueControl(PauseControl):
         self, name: str, tenant: str, weight: float | None, *, reason: str = ""
     ) -> None:
         """Change a tenant's share of a fair queue; None: what the code says. Raises ConfigError."""
-        check_text("a queue's name", name, Limits.text_chars)
+        await self._named(name)
         if weight is not None and not is_number(weight, 0, 1000):
             raise errors.ConfigError("a weight must be from 0 to 1000", got=weight)
         await self._store.set_weight(name, tenant, weight)

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from leasework.app import App
+from leasework.model.moments import rate_text
 from leasework.tuning import Tuning
 from leasework.version import VERSION
 from leasework.watch.operator import Operator
@@ -71,7 +72,9 @@ class Site:
             lstrip_blocks=True,
         )
         self.templates.filters.update(words.FILTERS)
-        self.templates.globals.update(pages=pages, version=VERSION, static=_stamp())
+        self.templates.globals.update(
+            pages=pages, version=VERSION, static=_stamp(), rate_text=rate_text
+        )
 
     async def operator(self, request: Request) -> Operator:
         return await self.app.operator(request.state.session.who, "web")

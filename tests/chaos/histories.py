@@ -87,6 +87,7 @@ class World:
                 self.job(2, task="effect", token=31),
                 *[self.job(number, task="nap", ref=None) for number in (6, 7)],
                 self.job(8, task="page", ref=None),
+                self.job(12, task="limited", ref=None),
                 *map(self.tick_job, range(5)),
             ],
             ticks=[self.tick(number) for number in range(5)],

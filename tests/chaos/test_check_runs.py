@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.histories import World, caught, uuid
+from tests.chaos.histories import World, caught, line, uuid
 
 
 @pytest.fixture
@@ -62,3 +62,23 @@ def test_a_run_that_ended_when_its_node_was_dead_was_cut_off(world: World) -> No
         if entry["of"] == "node":
             entry["why"] = "expired"
     assert not world.verdict()
+
+
+def test_a_limit_that_is_exceeded_is_seen(world: World) -> None:
+    """One job of the limit runs from 8.0 to 8.5 in any case."""
+    world.change(jobs=[*world.tables.jobs, world.job(10, task="limited", ref=None)])
+    assert not world.verdict()
+    assert world.checks()["limits"].looked_at == 2
+    world.change(jobs=[*world.tables.jobs, world.job(11, task="limited", ref=None)])
+    caught(world, "limits", "as number 3 of at most 2")
+
+
+def test_a_run_counts_against_its_limit_while_its_node_has_its_lease(world: World) -> None:
+    fields = {"token": 28, "node": uuid(1), "attempt": 1, "task": "limited"}
+    for number in (20, 21):
+        world.one.lines.append(line("start", 7.0, ref="-", job=uuid(1000 + number), **fields))
+    caught(world, "limits", "began at 8.000 as number 3")
+    for entry in world.one.of("down"):  # frozen, it still runs them
+        if entry["of"] == "node":
+            entry["until"] = 7.9
+    assert "limits" not in world.verdict()

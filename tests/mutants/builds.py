@@ -254,6 +254,13 @@ MUTANTS = (
         seconds=20,
     ),
     Mutant(
+        "limit-plus-one",
+        "one job more than the limit allows runs at once",
+        ("pause_all",),
+        {"limit/sync": (("d.concurrency, d.rate,", "d.concurrency + 1, d.rate,"),)},
+        seconds=20,
+    ),
+    Mutant(
         "token-plus-one",
         "a promotion does not raise the tokens, so a token that was lost in it is issued again",
         (),

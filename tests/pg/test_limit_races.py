@@ -11,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 from uuid import UUID
 
 import psycopg
@@ -21,10 +22,12 @@ from leasework import App
 from leasework.config import Polling
 from leasework.model.outcome import Decision
 from leasework.model.states import State
+from leasework.pg.schema import migrate
 from leasework.pg.sql import statement
 from leasework.store.jobs import AckItem
 from leasework.store.operation import Term
 from tests.pg.bench import Bench
+from tests.support import postgres
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -324,22 +327,35 @@ async def test_a_node_runs_a_job_that_commits_late(app: App, migrated: str) -> N
         await until_async(lambda: 1 in ran, what="the job that was committed late")
 
 
-async def test_no_enqueue_waits_for_other_enqueues_and_claims_of_its_key(
-    two: Two, limits: Limits, migrated: str
-) -> None:
-    a, _ = two
-    await limits.define("k", concurrency=1)
-    await limits.enqueue("k")
-    await a.claim()  # holds the key's row
+async def test_no_enqueue_waits_for_200_open_transactions_and_a_claim_of_its_key() -> None:
     job = '{"task": "t", "limits": ["k"]}'
-    async with AsyncExitStack() as stack:
-        for _ in range(30):
-            open_one = await stack.enter_async_context(
-                await psycopg.AsyncConnection.connect(migrated)
-            )
-            await open_one.execute("select leasework.enqueue(%s)", [job])
-        async with asyncio.timeout(FAST):
-            await limits.enqueue("k")
+    with (
+        postgres.server(settings={"max_connections": "230"}) as server,
+        postgres.database(server.dsn) as dsn,
+    ):
+        app = App(dsn)
+        await migrate.apply(app.settings)
+        async with AsyncExitStack() as stack:
+
+            async def session() -> psycopg.AsyncConnection[Any]:
+                connection = await psycopg.AsyncConnection.connect(dsn)
+                await stack.enter_async_context(connection)
+                await connection.execute("set lock_timeout = 1")  # whoever waits for a lock fails
+                return connection
+
+            last = await session()
+            await last.execute("insert into leasework.limits (name, concurrency) values ('k', 1)")
+            await last.execute("insert into leasework.limit_key (key, name) values ('k', 'k')")
+            await last.execute("select leasework.enqueue(%s)", [job])
+            await last.commit()
+            claimer = await session()
+            holder = Session(await Bench.make(await app.store(), claimer), AsyncMock())
+            assert len(await holder.claim()) == 1  # holds the key's row
+            for _ in range(200):
+                await (await session()).execute("select leasework.enqueue(%s)", [job])
+            await last.execute("select leasework.enqueue(%s)", [job])
+            await last.commit()
+        await app.close()
 
 
 # -- what ends a claim -----------------------------------------------------------------------------

@@ -376,6 +376,8 @@ async def test_a_job_says_what_it_waits_for(app: App, sql: Sql) -> None:
         return " ".join(why_waiting(record, more, nodes, keys, await on.reports.pauses()))
 
     unseen = await haunted.enqueue()
+    with pytest.raises(ConfigError, match="no such limit"):
+        await on.limits.pause("ghost")  # which would change nothing
     assert "No application has defined the limit 'ghost'" in await why(unseen)
     async with app.node():
         await until_async(lambda: _state(app, first, "running"), what="the first runs")

@@ -16,7 +16,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from sqlalchemy import create_engine, make_url, text
 
-from leasework import App, Backoff, Context, Deadline, Snooze
+from leasework import App, Backoff, Context, Deadline, Rate, Snooze
 from leasework.errors import (
     BadSchedule,
     ConfigError,
@@ -157,6 +157,26 @@ async def test_each_thing_happens_at_its_own_moment(app: App) -> None:
         ("snooze", 40),
         ("retry", 60),
     ]
+
+
+async def test_a_throttled_limit_opens_when_its_time_has_come(app: App) -> None:
+    vendor = app.limit("vendor", concurrency=1, rate=Rate(1000, per=1.0))
+    ran: list[int] = []
+
+    @app.task(limits=[vendor])
+    async def post(number: int) -> None:
+        ran.append(number)
+        if len(ran) in (1, 3):
+            raise vendor.throttled(1200)
+
+    await app.enqueue_many([post.job(1), post.job(2)])
+    [record] = await drain(app)
+    assert (record.attempt, ran) == (0, [1])
+    assert await drain(app, until=timedelta(minutes=19)) == []
+    one, two = await drain(app, until=timedelta(minutes=39))
+    assert (one.state, two.attempt, ran) == ("completed", 0, [1, 1, 2])
+    [two] = await drain(app, until=timedelta(minutes=41))
+    assert (two.state, ran) == ("completed", [1, 1, 2, 2])
 
 
 async def test_a_moment_lasts_until_nothing_is_due_any_more(app: App) -> None:

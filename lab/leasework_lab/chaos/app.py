@@ -12,12 +12,15 @@ from leasework.errors import LeaseworkError, LostClaim
 from leasework.jobs.context import Context
 from leasework.model.backoff import Backoff
 from leasework.model.deadline import Deadline
+from leasework.model.limits import Rate
 from leasework_lab.chaos.history import Writer
 from leasework_lab.chaos.tables import ChaosSession
 
 NAME = "chaos"
 SCHEDULE = "every-second"
 QUEUES = {"quick": 20, "slow": 24}
+AT_ONCE = 2
+"""How many jobs of the task ``limited`` may run at once, in all processes."""
 _ATTEMPTS = 1000
 _PROMISED_SECONDS = 1.5
 """The deadline of naps: many finish barely in time or barely too late."""
@@ -89,11 +92,19 @@ class ChaosApp:
                     self._note(ctx, ref, "defied")
                 await self._complete(ctx, ref)
 
+        two = app.limit("two", concurrency=AT_ONCE, rate=Rate(5, per=1.0, burst=4))
+
+        @app.task(name="limited", queue="slow", max_attempts=_ATTEMPTS, limits=[two])
+        async def limited(ctx: Context, ref: str, seconds: float) -> None:
+            async with self._run(ctx, ref):
+                await asyncio.sleep(seconds / 4)
+
         self.tasks: dict[str, Task[..., Any]] = {
             "note": note,
             "nap": nap,
             "effect": effect,
             "stubborn": stubborn,
+            "limited": limited,
         }
         if writer:
             self._schedule()

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from leasework.config import Limits, Timings
+from leasework_lab.chaos.app import AT_ONCE
 from leasework_lab.chaos.check_leases import beliefs
 from leasework_lab.chaos.history import Campaign
 from leasework_lab.chaos.tables import Tables
@@ -34,6 +35,26 @@ def ran(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | 
                 yield f"{job.task} {job.id} is quarantined after {job.crashes} crashes"
             if not cut_off[str(job.id)]:
                 yield f"{job.task} {job.id} is quarantined, but no run of it was cut off"
+
+
+def limited(campaign: Campaign, tables: Tables, timings: Timings) -> Iterator[str | int]:
+    """No more jobs of the limit run at once than it allows. A run counts until it ends, or until
+    its node's lease ends: then its job may be rescued, and another take its place."""
+    moments: list[tuple[float, int, str]] = []
+    for process in campaign.nodes():
+        held = {span.me: span.end for span in beliefs(process, "node")}
+        ends = {(line["job"], line["token"]): line["at"] for line in process.of("end")}
+        for line in process.of("start"):
+            if line["task"] == "limited":
+                end = ends.get((line["job"], line["token"]), process.ended_at or campaign.ended_at)
+                until = max(line["at"], min(end, held.get(line["node"], 0.0)))
+                moments += [(line["at"], 1, line["ref"]), (until, -1, line["ref"])]
+    running = 0
+    for at, change, ref in sorted(moments):
+        running += change
+        yield max(change, 0)
+        if running > AT_ONCE and change > 0:
+            yield f"{ref} began at {at:.3f} as number {running} of at most {AT_ONCE}"
 
 
 def _tokens(campaign: Campaign, kind: str) -> Runs:

@@ -22,7 +22,7 @@ from leasework_lab.chaos.check_leases import (
     terms,
 )
 from leasework_lab.chaos.check_processes import clean_stops, ends, services, still
-from leasework_lab.chaos.check_runs import ran
+from leasework_lab.chaos.check_runs import limited, ran
 from leasework_lab.chaos.history import Campaign
 from leasework_lab.chaos.tables import FinalJob, Tables
 
@@ -289,6 +289,7 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
     ),
     ("finished", "every job reaches a final state; nothing is stuck", True, False, _finished),
     ("ran", "completed jobs have run; no job is discarded without a cause", True, True, ran),
+    ("limits", "no more jobs of a limit run than it allows", False, True, limited),
     (
         "effect once",
         "effects in the completing transaction are committed once",

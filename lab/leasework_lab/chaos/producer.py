@@ -13,7 +13,7 @@ from leasework_lab.chaos.history import Writer
 _LANES = 3
 _BATCH = (22, 45)
 """Enough jobs for COPY."""
-_MIX = (("note", 0.44), ("nap", 0.50), ("effect", 0.62), ("stubborn", 1.0))
+_MIX = (("note", 0.37), ("limited", 0.44), ("nap", 0.50), ("effect", 0.62), ("stubborn", 1.0))
 _NAP_SECONDS = 2.0
 """The longest nap. It is short because jobs with two crashes run alone, one after the other."""
 _CALL_SECONDS = 3.0

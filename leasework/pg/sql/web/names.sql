@@ -1,6 +1,6 @@
 -- Names to suggest: queues, and tasks of nodes, schedules and the history's last minutes.
 -- locks: none
--- index: job_ready (in order), history_pkey (in order); a scan of node and schedule
+-- index: job_ready (in order), history_pkey (in order); scans of node, schedule and weight
 with recursive q (queue) as (
     select min(j.queue) from leasework.job j where j.ready
     union all
@@ -11,6 +11,7 @@ with recursive q (queue) as (
 select array(select distinct queue from (
                  (select queue from q where queue is not null limit 500)
                  union select queue from recent
+                 union select w.queue from leasework.weight w
                  union select jsonb_object_keys(n.queues) from leasework.node n) x order by 1 limit 500),
        array(select distinct t from (
                  select regexp_replace(n_t, ' \(version \d+\)$', '') as t from leasework.node n, unnest(n.tasks) n_t
