@@ -1,4 +1,4 @@
-"""Frameworks and servers: Django, Flask, Litestar, gunicorn, WSGI, APScheduler, Celery's beat.
+"""Frameworks and servers: Django, Flask, Litestar, gunicorn, WSGI, APScheduler.
 
 Also claims on rows of the user's own tables. A module needs the framework that it is named after.
 """

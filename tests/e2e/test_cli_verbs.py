@@ -217,7 +217,6 @@ ELSEWHERE = {
     "bench": "e2e/test_cli_bench.py",
     "chaos": "chaos/test_campaign.py",
     "demo": "e2e/test_demo.py",
-    "import celery-beat": "unit/test_celery_beat.py",
 }
 
 
