@@ -201,8 +201,6 @@ class Tuning:
     check_discards: int = 5000
     check_deaths: int = 50
     """The most discarded jobs and dead nodes that the checks examine."""
-    follow_events: int = 1000
-    """How many of the newest events one read fetches."""
     term_events: int = 5000
     """The most events that explain the ends of terms."""
     backfill_ticks: int = 10_000
@@ -246,9 +244,6 @@ class Tuning:
     """How long, and how many, names of advisory locks a process remembers as stored."""
     shown_attempts: int = 200
     """The most attempts of a job that are listed."""
-    follow_seconds: float = 0.5
-    follow_away_seconds: float = 2.0
-    """Between two looks at new events, and while the database does not answer."""
     drain_look_seconds: float = 0.2
     """Between two looks at workers that drain."""
     series: int = 20_000

@@ -349,17 +349,9 @@ def seen_nodes(node: str | None, **_: Any) -> None:
 @click.option(
     "--kind", metavar="KIND", help="Show only events of this kind, for example node_died."
 )
-@click.option("--follow", "-f", is_flag=True, help="Print new events as they occur.")
 @limit_option(50)
 @table_options
-def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
+def events(kind: str | None, limit: int, **_: Any) -> None:
     """List events, newest last."""
-    from leasework.cli.following import follow_events
-
-    if follow:
-        as_json = bool(given("as_json"))
-        with suppress(KeyboardInterrupt):
-            ask(lambda app: follow_events(app, kind, limit, as_json))
-        return
     found = look(lambda inspector: inspector.events(kind, limit=limit))
     show_rows(found[::-1], tables.EVENTS, "No events.")

@@ -208,7 +208,6 @@ CALLS: dict[str, list[tuple[str, int]]] = {
 }
 # Those that go on until they are told to end, and what they say first.
 SERVING = {
-    "events --follow": "node_started",
     "web --port 0": r"http://127.0.0.1:\d+",
     "worker shop:app --queue default=5": "node_started",
 }
