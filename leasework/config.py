@@ -1,7 +1,6 @@
 """Every default, with its limits and its unit.
 
-``recover_within`` is the only setting for time: a job of a dead node runs again within it, even if
-the leader died as well. All intervals of the lease protocol are derived from it
+All intervals of the lease protocol are derived from ``recover_within``
 (docs/explanation/protocol.md).
 """
 

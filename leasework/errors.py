@@ -1,8 +1,4 @@
-"""Every error that leasework raises, in one hierarchy.
-
-A message says what happened, what it got, and what to do. Callers may catch by class; the
-classes are part of the public surface and their names are stable.
-"""
+"""Every error that leasework raises. A message says what happened, what it got, and what to do."""
 
 from __future__ import annotations
 

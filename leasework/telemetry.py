@@ -1,8 +1,6 @@
 """The catalogue of events, and their log lines.
 
-Nothing is silent: each lost lease, missed tick, rescue, refused write and caught error is an event
-with a stable name. An event becomes a log line at once, and a row of ``leasework.event`` with the
-next batch.
+An event becomes a log line at once, and a row of ``leasework.event`` with the next batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""``app.sync``: the same interface for code without an event loop.
-
-Each object here has an asyncio counterpart, and calls it in one background event loop. Nothing can
-cancel a thread: check ``lost``, ``held`` or ``is_leader``, and use ``verify`` where it matters.
-"""
+"""``app.sync``: the same interface for code without an event loop."""
 
 from __future__ import annotations
 

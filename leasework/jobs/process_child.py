@@ -1,8 +1,7 @@
 """The child's side of the process executor: reads requests, runs handlers, answers.
 
-Only :mod:`leasework.jobs.process` starts it. The child has a socket to the worker, so handlers may
-use stdin and stdout freely. It answers each request with ``started`` (it has found the handler),
-any number of ``progress``, and the outcome. A closed socket ends the child.
+It answers each request with ``started`` (it has found the handler), any number of ``progress``, and
+the outcome. A closed socket ends the child.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 It has its own thread, event loop and connection, so that a handler that blocks the user's loop or
 uses much CPU in Python cannot stop it. The state machine in model/lease.py makes the decisions.
-This file queries the database, notifies the host, and sleeps.
 """
 
 from __future__ import annotations

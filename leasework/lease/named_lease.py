@@ -1,8 +1,7 @@
 """One leader or one lock, as this process sees it, and each step of holding it.
 
 The state machine in model/lease.py decides what may happen. This file queries the database and
-reports events. :class:`Election` decides when to try and whom to notify for the application's own
-leader, and :mod:`leasework.lease.contests` for users' leaders and locks.
+reports events.
 """
 
 from __future__ import annotations

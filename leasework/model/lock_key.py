@@ -1,8 +1,7 @@
-"""Keys of PostgreSQL's advisory locks, and their names.
+"""Keys of PostgreSQL's advisory locks, and their names (ADR 10).
 
-PostgreSQL has two separate key spaces: numbers of 64 bits, and pairs of two numbers of 32 bits. A
-name becomes the first 8 bytes of its SHA-256, little-endian and signed. A number is the key itself.
-A (class, object) pair stays a pair; its class may have a name.
+A name becomes the first 8 bytes of its SHA-256, little-endian and signed. A number is the key
+itself. A (class, object) pair stays a pair; its class may have a name.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
 """Decides which due ticks of a schedule fire, and which are only recorded as missed.
 
-A tick that is at most ``grace_seconds`` late is *on time* and always fires. A later one is *late*,
-and the policy decides. After ``catch_up_seconds`` a tick never fires, whatever the policy (so a
-longer grace has no effect). Of the late ticks inside that window
+A tick that is at most ``grace_seconds`` late always fires. A later one is *late*, and the policy
+decides. After ``catch_up_seconds`` a tick never fires. ``latest`` fires the newest late tick,
+unless one that is on time is due as well.
 
-* ``skip`` fires none,
-* ``latest`` fires the newest, unless a tick that is on time is also due, which is newer still,
-* ``all`` fires each, oldest first.
-
-So under every policy, the due ticks are a missed stretch followed by a stretch that fires, and the
-planner only finds the boundary. If more than ``limit`` ticks are due, the missed stretch is not
-listed but *jumped*: it becomes one range, found by bisection, so that three days of an every-second
+So the due ticks are a missed stretch followed by a stretch that fires. If more than ``limit`` are
+due, the missed stretch becomes one range, found by bisection: three days of an every-second
 schedule cost as much as an hour.
 """
 

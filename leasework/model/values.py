@@ -1,9 +1,7 @@
-"""Converts arguments and results whose annotations are more than plain JSON.
+"""Converts arguments and results whose annotations are more than plain JSON (ADR 35).
 
-These types have an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes,
-set, tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec
-converts them. A value whose annotation is plain JSON is checked when it is enqueued, and not
-changed. A value without an annotation is neither checked nor changed.
+A value whose annotation is plain JSON is checked when it is enqueued, and not changed. A value
+without an annotation is neither checked nor changed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A light node: a guard without queues, for the leaders and locks of a process without a node.
 
-It runs in its own thread and event loop. So it serves every loop and thread of the process, and
-outlives each of them.
+It has its own thread and event loop, so it outlives each loop and thread of the process.
 """
 
 from __future__ import annotations

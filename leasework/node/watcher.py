@@ -1,8 +1,7 @@
 """Kills its parent process, unless the parent puts it off in time.
 
-Run as a script with ``python -I -S -c``. It uses only the standard library and reads no clock. Each
-line of stdin is the number of seconds to wait from now. A negative number suspends it, and the end
-of the input ends it. The argument is the grace in seconds.
+It runs with ``python -I -S -c`` and reads no clock. Each line of stdin is the number of seconds to
+wait from now; a negative one suspends it. The argument is the grace in seconds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Logins, sessions without state on the server, and tokens against forged posts.
 
-A session is a signed cookie. Its key comes from the login's secret, so every worker of a web
-application accepts the sessions of the others. The login form shows everybody a signature, against
-which they could try secrets, so deriving the key is slow.
+A session is a cookie, signed with a key of the login's secret. The login form shows everybody such
+a signature, against which they could try secrets, so deriving the key is slow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """``leasework worker MODULE:APP --processes N``: N worker processes, and their parent.
 
-The parent does not load the application's code. When a child dies, the parent makes sure that the
-child's own children are dead too, and then tells the database (a death certificate), so that the
-child's jobs run elsewhere at once instead of a lease later. If the parent itself is killed, the
+The parent does not load the application's code. When a child and its own children are dead, the
+parent tells the database, so that the jobs run elsewhere at once. If the parent is killed, the
 kernel sends SIGTERM to the children (PR_SET_PDEATHSIG), and they stop cleanly.
 """
 

@@ -1,9 +1,7 @@
 """Opens a connection to the first suitable address of a DSN.
 
-The hosts may stand in the DSN, in a service file or in the environment, and a name may have several
-addresses. libpq would give each address the same time. One that accepts a connection but does not
-answer (frozen, cut off) would use up the time for all the others, and after a failover no process
-would reach the new primary. So here each address has its share of the time that is left.
+libpq would give each address the same time, and one that accepts a connection but does not answer
+would use it up for all the others. Here each address has its share of the time that is left.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Numbered SQL migrations: apply, print, verify.
-
-Each run holds a transaction-level advisory lock, so that any number of processes may start at
-once: one applies the migrations, the others wait and find them applied.
-"""
+"""Numbered SQL migrations: apply, print, verify. Any number of processes may start at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A connection that holds one advisory lock and does nothing else.
 
-It never returns to a pool, whose reset would release the lock. It has a nonce, and knows the pid of
-its server process. With both, it queries pg_locks for whether the lock is still held.
+It never returns to a pool, whose reset would release the lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Recognises the connections that users pass, whatever surrounds them.
+"""Recognises the connections that users pass, also inside proxies of frameworks and agents.
 
-A monitoring agent (Datadog, Elastic APM) wraps what the driver's ``connect`` returns, and
-frameworks have proxies for the current request. None of the drivers is imported here.
+None of the drivers is imported here.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""A connection whose socket the event loop watches for as long as the connection lives.
+"""A connection whose socket the event loop watches for as long as the connection lives (ADR 20).
 
-psycopg adds the socket and a timer to the loop for each wait, and removes both after it. That is
-about a third of the client's cost of a short statement. Here the socket stays, and input is read
-at once, in the loop's callback.
-
-That callback may never come: for a socket with a pending error, uvloop calls it once and never
-again, even if only the server's last message was read. So while a statement runs, the timer
-also calls ``look`` from time to time, and ``give_up`` when the statement's time is over.
-
-``send`` sends a statement without psycopg's cursor, which is most of the client's cost of a short
-statement (ADR 20). psycopg still converts values and rows. A statement is prepared at its fifth
-use, or when its values are big.
+psycopg adds the socket and a timer to the loop for each wait, which is about a third of the
+client's cost of a short statement. The loop's callback may never come: for a socket with a pending
+error, uvloop calls it once and never again. So while a statement runs, the timer also calls
+``look``, and ``give_up`` when the statement's time is over.
 """
 
 from __future__ import annotations
