@@ -23,7 +23,7 @@ from weakref import WeakSet
 
 from leasework import own_tasks
 from leasework.app import App
-from leasework.app.load import wrong_kind
+from leasework.app.load import no_app
 from leasework.config import ConfigureGiven, Settings
 from leasework.env import ASSIGNED_NODE, Env, assign_node_id
 from leasework.errors import ConfigError, ReadOnlyServer, Unavailable
@@ -146,7 +146,7 @@ def node(
             logger.error("no node in this worker: %s", error)  # which shows the error as a page
             return
         if not isinstance(app, App):
-            raise wrong_kind(target, app, App)
+            raise no_app(target, app)
         try:
             running.enter_context(BackgroundNode(app, execute=execute, queues=queues))
         except (Unavailable, ReadOnlyServer) as error:  # perhaps a failover
