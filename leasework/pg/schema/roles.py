@@ -18,39 +18,19 @@ ROLES = {
     ADMIN: "owns and migrates the schema; may do all that the others may",
 }
 
-_RW = "select insert update delete"
 _TABLES = {
-    "migration": "select",
-    "incarnation": "select",
-    "node": _RW,
-    "death": _RW,
-    "leader": _RW,
-    "fence": _RW,
-    "term": "select insert delete",
-    "bid": _RW,
-    "release": "select insert update",
-    "job": _RW,
-    "claimed_to": _RW,
-    "shared_begin": "select update",
-    "job_done": _RW,
-    "attempt": _RW,
-    "job_key": _RW,
-    "limits": _RW,
-    "limit_key": _RW,
-    "weight": _RW,
-    "pause": _RW,
-    "repeated": "select update delete",
-    "signal": _RW,
-    "stack": _RW,
-    "schedule": _RW,
-    "tick": _RW,
-    "ledger_begin": "select insert update",
-    "deadline": _RW,
-    "event": "select insert delete",
-    "history": _RW,
-    "tally": _RW,
-    "total": _RW,
-    "lock_name": _RW,
+    table: privileges
+    for privileges, tables in {
+        "select insert update delete": "node death leader fence bid job claimed_to job_done "
+        "attempt job_key limits limit_key weight pause signal stack schedule tick deadline "
+        "history tally total lock_name",
+        "select insert update": "release ledger_begin",
+        "select insert delete": "term event",
+        "select update delete": "repeated",
+        "select update": "shared_begin",
+        "select": "migration incarnation",
+    }.items()
+    for table in tables.split()
 }
 """A worker's privileges on each table. TRUNCATE, REFERENCES and TRIGGER stay with the owner."""
 _SEQUENCES = {
@@ -60,7 +40,7 @@ _SEQUENCES = {
     "event_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
-_VIEWS = (
+_VIEWS = [
     "jobs",
     "leaders",
     "nodes",
@@ -70,7 +50,7 @@ _VIEWS = (
     "events",
     "locks",
     "workers",
-)
+]
 _FUNCTIONS = {
     ENQUEUE: ["enqueue"],
     WORKER: ["enqueue", "partitions", "note_timeline", "lift_tokens"],
