@@ -85,11 +85,12 @@ def doctor(role: Role, **_: Any) -> None:
 def _report(work: Callable[[App], Awaitable[Overview]]) -> None:
     """Print the overview; exit with status 1 if it has problems."""
     from leasework.cli import overview
+    from leasework.watch.checks import database_problem
 
     try:
         found = ask(work)
     except LeaseworkError as error:
-        found = overview.of_error(error)
+        found = overview.Overview(found=[database_problem(error)])
     if given("as_json"):
         show_json(found.as_json())
     else:

@@ -82,8 +82,12 @@ class Begins:
         """Note what a claim says of ``queue``: the fields of a Seen or of a Shared."""
         if len(numbers) == len(Seen._fields):
             self._note_seen(queue, Seen._make(numbers))
-        else:
-            self._note_shared(queue, Shared._make(numbers))
+            return
+        shared = Shared._make(numbers)
+        if shared.server != self.server:
+            self._forget(shared.server)
+        self.shared[queue, shared.level] = shared.sequence
+        self._know((queue, shared.level), 0)
 
     def _note_seen(self, queue: str, seen: Seen) -> None:
         """Note what a claim of ``queue`` found at a level."""
@@ -95,13 +99,6 @@ class Begins:
             self._settles = seen.highest, seen.xid
             self._asked_at = self._clock()
         self._know((queue, seen.level), min(seen.first, self.settled))
-
-    def _note_shared(self, queue: str, shared: Shared) -> None:
-        """Note that workers share the begin of a level."""
-        if shared.server != self.server:
-            self._forget(shared.server)
-        self.shared[queue, shared.level] = shared.sequence
-        self._know((queue, shared.level), 0)
 
     def _know(self, level: Level, begin: int) -> None:
         self.levels[level] = max(begin, self.levels.get(level, 0))

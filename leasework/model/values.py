@@ -217,7 +217,8 @@ def _kept(value: Any, read: Any) -> bool:
     names = _field_names(read)
     if names and type(value) is not type(read):
         return False
-    if value == read or value != value or not _compares(value):
+    compares = getattr(type(value), "__eq__", None) is not object.__eq__
+    if value == read or value != value or not compares:
         return True
     return bool(names) and all(_kept(getattr(value, n), getattr(read, n)) for n in names)
 
@@ -251,10 +252,6 @@ def _written_and_read(value: Any, hint: Any) -> tuple[Any, Any]:
     except TypeError:  # a set of several types
         written = write()
     return written, _read(written, hint)
-
-
-def _compares(value: Any) -> bool:
-    return getattr(type(value), "__eq__", None) is not object.__eq__
 
 
 def _read(value: Any, hint: Any) -> Any:

@@ -62,7 +62,7 @@ class Node:
         self._given_back = 0
         self._not_returned: list[tuple[UUID, int]] = []
         """Waiting claims of which it is unknown whether they were given back."""
-        self._cancelled = self._left = 0
+        self._cancelled = 0
         self._limited: LimitedClaimer | None = None
         """Claims jobs with limits, if the application has limits or fair queues."""
         self._build()
@@ -199,13 +199,6 @@ class Node:
             except errors.LeaseworkError:  # once more at the end; else another node rescues them
                 self._not_returned += batch
 
-    async def _give_back_the_rest(self) -> None:
-        """Give back jobs that did not end in time or could not be recorded. Otherwise, once this
-        node's row is deleted, a rescue would count them as crashed. From now on, their tokens
-        refuse what these runs write."""
-        self._left = self.executor.busy()
-        await self._give_back([*self._not_returned, *self.running.pairs()])
-
     async def _drain(self) -> None:
         if not await self.executor.wait_idle(self._settings.grace):
             self._cancelled = self.executor.busy()
@@ -229,13 +222,12 @@ class Node:
         self.attempts.close()
         for loop in self._loops.values():
             await loop.stop()
-        await self._give_back_the_rest()
-        self._emit(
-            "node_stopped",
-            given_back=self._given_back,
-            cancelled=self._cancelled,
-            running=self._left,
-        )
+        # Jobs that did not end in time or could not be recorded. Once this node's row is deleted, a
+        # rescue would count them as crashed. Their tokens refuse what these runs still write.
+        left = self.executor.busy()
+        await self._give_back([*self._not_returned, *self.running.pairs()])
+        given_back, cancelled = self._given_back, self._cancelled
+        self._emit("node_stopped", given_back=given_back, cancelled=cancelled, running=left)
         with suppress(errors.LeaseworkError):
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass
@@ -296,7 +288,11 @@ class Node:
                 self._producer.pauses_changed()
                 self._wake_all()
             case messages.FailedOver():
-                self._on_failed_over()
+                # it may have lost acknowledged commits: completions, so that a finished job is this
+                # node's again; claims; and the sleeping queues in this node's row
+                self._claimer.doubt()
+                self._sleepers.forget()
+                self._producer.look()
             case messages.Muted():
                 self.wakeups.check()
             case messages.ClaimsUnknown():
@@ -311,13 +307,6 @@ class Node:
         if not self._joined.done():
             self._joined.set_result(None)
         self._wake_all()
-
-    def _on_failed_over(self) -> None:
-        """The failover may have lost acknowledged commits: completions, so that a finished job is
-        this node's again; claims; and the sleeping queues in this node's row."""
-        self._claimer.doubt()
-        self._sleepers.forget()
-        self._producer.look()
 
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:
