@@ -16,7 +16,6 @@ from leasework.cli.asking import (
     given,
     has_subcommand,
     limit_option,
-    look,
     operator,
     reading_options,
     show_rows,
@@ -124,7 +123,7 @@ def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) ->
 
 
 def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> None:
-    found = look(lambda inspector: inspector.schedules(app_name, prefix or "", limit))
+    found = act(lambda acting: acting.inspector.schedules(app_name, prefix or "", limit))
     show_rows(found, tables.SCHEDULES, "No schedules.")
     if len(found) == limit:
         click.echo(
@@ -268,7 +267,7 @@ def backfill_schedule(
 @table_options
 def ticks(name: str | None, limit: int, **_: Any) -> None:
     """List ticks and their outcomes, newest first."""
-    show_rows(look(lambda inspector: inspector.ticks(name, limit)), tables.TICKS, "No ticks.")
+    show_rows(act(lambda acting: acting.inspector.ticks(name, limit)), tables.TICKS, "No ticks.")
 
 
 # -- leaders, nodes, events ------------------------------------------------------------------------
@@ -290,7 +289,7 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 @table_options
 def locks(limit: int, **_: Any) -> None:
     """List leases and advisory locks, their holders and waiters."""
-    show_rows(look(lambda inspector: inspector.locks(limit)), tables.LOCKS, "No locks are held.")
+    show_rows(act(lambda acting: acting.inspector.locks(limit)), tables.LOCKS, "No locks are held.")
 
 
 @click.group(invoke_without_command=True)
@@ -303,7 +302,7 @@ def nodes(limit: int, **_: Any) -> None:
     """
     if click.get_current_context().invoked_subcommand:
         return
-    found = look(lambda inspector: inspector.nodes(limit))
+    found = act(lambda acting: acting.inspector.nodes(limit))
     rows = [{**n._asdict(), "pid": int(n.worker_id.rsplit(":", 2)[1])} for n in found]
     show_rows(rows, tables.NODES, "No nodes.")
 
@@ -354,5 +353,5 @@ def seen_nodes(node: str | None, **_: Any) -> None:
 @table_options
 def events(kind: str | None, limit: int, **_: Any) -> None:
     """List events, newest last."""
-    found = look(lambda inspector: inspector.events(kind, limit=limit))
+    found = act(lambda acting: acting.inspector.events(kind, limit=limit))
     show_rows(found[::-1], tables.EVENTS, "No events.")

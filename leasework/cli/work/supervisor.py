@@ -8,15 +8,15 @@ kernel sends SIGTERM to the children (PR_SET_PDEATHSIG), and they stop cleanly.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from leasework import own_tasks
@@ -27,6 +27,7 @@ from leasework.config import Settings
 from leasework.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasework.errors import ConfigError, LeaseworkError
 from leasework.jobs.process import kill_processes_of
+from leasework.jobs.process_child import die_with, prctl
 from leasework.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasework.telemetry import log, make_event
 from leasework.tuning import Tuning
@@ -34,17 +35,12 @@ from leasework.tuning import Tuning
 WORKER = (sys.executable, "-m", "leasework", "worker")
 _PROBE = f"import sys; from {__name__} import tell_settings; tell_settings(*sys.argv[1:])"
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LINUX = sys.platform == "linux"
-_prctl: Callable[..., int] = (
-    ctypes.CDLL(None, use_errno=True).prctl if _LINUX else lambda *arguments: 0
-)
 
 
 def adopt_orphans() -> None:
     """Become the parent of processes whose own parent ends, where the system can do that."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def run_supervisor(
@@ -94,7 +90,7 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
             [sys.executable, "-c", _PROBE, target, str(writer)],
             pass_fds=[writer],
             stdin=subprocess.PIPE,
-            preexec_fn=die_with(os.getpid()),
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
         )
         os.close(writer)
         assert probe.stdin
@@ -230,7 +226,7 @@ class Supervisor:
             env={**os.environ, **self._environ, ASSIGNED_NODE: assign_node_id(node)},
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=die_with(os.getpid()),
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
         )
         child = Child(number, node, process, self._env.boot_now())
         self._children[process.pid] = child
@@ -308,14 +304,3 @@ def group_exists(group: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def die_with(parent: int) -> Callable[[], None]:
-    """For a child between fork and exec: SIGTERM when its parent ends, however it ends."""
-
-    def prepare() -> None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return prepare

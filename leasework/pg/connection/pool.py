@@ -243,7 +243,7 @@ class Pool:
     async def _open_for(self, turn: _Waiting) -> Session:
         session = await Session.open(self._settings, self._role, turn.give_up_at - self.now())
         try:
-            check_schema(session.facts)
+            check_schema(session.facts.schema_number, session.facts.schema_min_known)
         except errors.ServerError:
             await session.close()
             raise
@@ -353,14 +353,9 @@ async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> 
         settle(answer, result, None)
 
 
-def check_schema(facts: ServerFacts) -> None:
-    """Check the schema's version. Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
-    check_numbers(facts.schema_number, facts.schema_min_known)
-
-
-def check_numbers(number: int | None, min_known: int) -> None:
+def check_schema(number: int | None, min_known: int) -> None:
     """Check the numbers of the schema's newest migration and of the oldest that a program must
-    know. Errors: see :func:`check_schema`."""
+    know. Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
     if not number:
         raise missing(tables=number is not None)
     if number < SCHEMA_NUMBER:

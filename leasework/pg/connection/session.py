@@ -49,7 +49,7 @@ _LONGEST_MS = (1 << 31) - 1
 _SHORTEST_SECONDS = 0.001
 
 SCHEMA_NUMBERS = "session/schema"
-"""The statement that reads the numbers that ``pool.check_numbers`` checks."""
+"""The statement that reads the numbers that ``pool.check_schema`` checks."""
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
 """The errors of drivers."""

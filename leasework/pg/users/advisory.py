@@ -45,7 +45,7 @@ class LockSession:
         session = await Session.open(settings, f"lock {job}" if job else "lock")
         made = cls(session, key, shared, whole_session)
         try:
-            check_schema(session.facts)
+            check_schema(session.facts.schema_number, session.facts.schema_min_known)
             if whole_session:
                 made._refuse_pooler()
             await made._prepare(nonce, settings.call_timeout, wait)
