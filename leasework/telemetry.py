@@ -252,10 +252,8 @@ def _plain(value: Any) -> Any:
 
 
 def log(event: Event, worker_id: str) -> None:
-    """Log one line: ``kind worker=… field=value …``. The record also has the values.
-
-    It never raises, because filters and handlers are the user's and callers must continue.
-    """
+    """Log one line: ``kind worker=… field=value …``. The record also has the values. It never
+    raises, because filters and handlers are the user's and callers must continue."""
     level = logging.getLevelName(event.level.upper())
     if not logger.isEnabledFor(level):
         return

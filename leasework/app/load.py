@@ -19,10 +19,8 @@ from leasework.errors import ConfigError, LeaseworkError, suggest, told
 def load_app(target: str, options: dict[str, Any] | None = None) -> App:
     """The App that ``module.path:name`` names; if that is a function without parameters, it is
     called to create the App. Modules of the working directory come first. ``options`` override the
-    code's settings.
-
-    Raises ConfigError if there is no such module or name, or if it is not an App.
-    """
+    code's settings. Raises ConfigError if there is no such module or name, or if it is not an
+    App."""
     module_name, _, path = target.partition(":")
     if module_name.endswith(".py"):
         right = f"{module_name.removesuffix('.py').replace(os.sep, '.')}:{path or 'app'}"

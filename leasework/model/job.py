@@ -450,11 +450,9 @@ writes NaN as null, and a date as text."""
 
 
 def encode(label: str, value: Any, limit: int) -> str:
-    """Encode ``value`` as JSON text that PostgreSQL's jsonb can store.
-
-    Raises BadPayload if it is not JSON (NaN and Infinity are not), has a NUL or a lone surrogate,
-    is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
-    """
+    """Encode ``value`` as JSON text that PostgreSQL's jsonb can store. Raises BadPayload if it is
+    not JSON (NaN and Infinity are not), has a NUL or a lone surrogate, is nested deeper than
+    ``Limits.json_depth``, or has more than ``limit`` bytes."""
     try:
         simple = type(value) is dict and _TEXT.issuperset(map(type, value))
         simple = simple and _SIMPLE.issuperset(map(type, value.values()))

@@ -60,12 +60,10 @@ class LockKey(Struct, frozen=True):
 
 
 def lock_key(target: Any, *, namespace: str = "", wide: bool = False) -> LockKey:
-    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair.
-
-    ``namespace`` and a colon are put before a name or a class's name. ``wide`` allows an object's
-    number of more than 32 bits: such a pair gets the key of the name ``class:object``. Smaller ones
-    stay pairs, so that code with and without ``wide`` excludes each other. Raises ConfigError.
-    """
+    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair. ``namespace``
+    and a colon are put before a name. ``wide`` allows an object's number of more than 32 bits: such
+    a pair gets the key of the name ``class:object``. Smaller ones stay pairs, so that code with and
+    without ``wide`` excludes each other. Raises ConfigError."""
     if namespace:
         check_text("a namespace", namespace, Limits.text_chars)
     if isinstance(target, str):

@@ -40,10 +40,7 @@ _WHOLES = (dict, list, tuple)
 class Values:
     """Converts the arguments and the result of one handler. ``arguments`` are their names, without
     ``ctx``. ``outcomes`` are the types that a handler returns to decide what happens to its job,
-    which are not results.
-
-    Raises BadJob for an annotation that msgspec cannot convert.
-    """
+    which are not results. Raises BadJob for an annotation that msgspec cannot convert."""
 
     def __init__(
         self,

@@ -151,12 +151,10 @@ class Node:
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
-        """Join the application, and return when the node holds its lease.
-
-        Raises ServerError if leasework cannot work with the database, and Unavailable if the
-        database does not answer within ``call_timeout``, or if this process cannot register within
-        ``recover_within`` after that. A node that has started outlives both.
-        """
+        """Join the application, and return when the node holds its lease. Raises ServerError if
+        leasework cannot work with the database, and Unavailable if the database does not answer
+        within ``call_timeout``, or if this process cannot register within ``recover_within`` after
+        that."""
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:

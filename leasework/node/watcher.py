@@ -25,11 +25,8 @@ def stopped(pid: int) -> bool:
 
 def watch(grace: float) -> None:
     """Check at the deadline, and again half a grace later, so that the parent has time to put the
-    watcher off. Kill the parent at the second check.
-
-    A parent that was stopped gets its whole grace when it continues. It has lost its lease, and its
-    guard ends the work.
-    """
+    watcher off. Kill the parent at the second check. A parent that was stopped gets its whole grace
+    when it continues: it has lost its lease, and its guard ends the work."""
     parent = os.getppid()
     left: float | None = None
     second_look, seen_late = grace / 2, False

@@ -46,12 +46,9 @@ def adopt_orphans() -> None:
 def run_supervisor(
     target: str, processes: int, arguments: Sequence[str] = (), *, command: Sequence[str] = WORKER
 ) -> int:
-    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP.
-
-    Each worker gets ``arguments`` (``--name=value``), but ``--dsn`` through the environment.
-    Returns the exit status: 0 if all stopped cleanly, 1 if one had to be killed or the application
-    cannot be loaded (then stderr says why).
-    """
+    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP. Each worker gets
+    ``arguments`` (``--name=value``), but ``--dsn`` through the environment. Return the exit status:
+    0 if all stopped cleanly, 1 if one had to be killed or the application cannot be loaded."""
     if processes < 1:
         raise ConfigError("--processes needs at least 1", got=processes)
     if not hasattr(os, "waitid"):

@@ -21,10 +21,8 @@ _WHERE = ("host", "hostaddr", "port", "load_balance_hosts", "connect_timeout")
 
 async def connect(options: Mapping[str, Any], seconds: float) -> Link:
     """Connect in autocommit and in UTF-8, whatever the environment, the DSN, the role or the
-    database say. The encoding is a startup parameter, which poolers keep for each client.
-
-    Raises psycopg.Error or OSError if no address is suitable, and TimeoutError after ``seconds``.
-    """
+    database say. The encoding is a startup parameter, which poolers keep for each client. Raises
+    psycopg.Error or OSError if no address is suitable, and TimeoutError after ``seconds``."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + seconds
     failed: list[Exception] = []

@@ -21,12 +21,9 @@ T = TypeVar("T")
 
 class Pool:
     """At most ``size`` sessions. Callers wait in the order in which they came. One session is left
-    to calls that do not wait for other transactions, unless there is only one.
-
-    If a caller is cancelled while it waits for a session, nothing is sent. Afterwards its statement
-    continues to its end in the background. Otherwise it would block the loop, or leave its
-    connection in an unknown state.
-    """
+    to calls that do not wait for other transactions, unless there is only one. If a caller is
+    cancelled while it waits for a session, nothing is sent. Afterwards its statement continues to
+    its end, because its connection would otherwise be in an unknown state."""
 
     def __init__(
         self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None

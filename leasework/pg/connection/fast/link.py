@@ -73,10 +73,8 @@ class Link(psycopg.AsyncConnection[Row]):
 
     def send(self, query: Query, params: Mapping[str, Any], ended: Ended) -> None:
         """Execute a statement as its own transaction. ``ended`` is called once, with the result
-        (see ``rows``) or a psycopg.Error, even if the caller was cancelled.
-
-        Raises psycopg.Error if the statement cannot be sent.
-        """
+        (see ``rows``) or a psycopg.Error, even if the caller was cancelled. Raises psycopg.Error if
+        the statement cannot be sent."""
         self._refuse_to_share()
         if self.lock.locked():
             raise psycopg.OperationalError("another statement is under way")
@@ -235,10 +233,8 @@ class Link(psycopg.AsyncConnection[Row]):
 
     def _take_in(self) -> None:
         """Read input between two statements: a notice, a changed setting, or the connection's end.
-
-        In a transaction, leave it to the next statement. If the connection were closed here,
-        psycopg would end the transaction's block without an error, as if it had been committed.
-        """
+        In a transaction, leave it to the next statement: if the connection were closed here,
+        psycopg would end the transaction's block without an error, as if it had been committed."""
         if self.pgconn.transaction_status != TransactionStatus.IDLE:
             self._leave()
             return
