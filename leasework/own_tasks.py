@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from concurrent.futures import thread as thread_pools
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
@@ -162,24 +162,31 @@ def _pools_work() -> bool:
     return False
 
 
-async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> None:
-    """As ``asyncio.to_thread``, but in a new daemon thread, also at the exit of the process."""
-    ended: Future[None] = Future()
-    ended.set_running_or_notify_cancel()  # a call cannot be cancelled
+class _ThreadOfItsOwn(Executor):
+    """Each call has a new daemon thread, also at the exit of the process."""
 
-    def run() -> None:
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        result: Future[T] = Future()
+        result.set_running_or_notify_cancel()  # a call cannot be cancelled
+
+        def run() -> None:
+            try:
+                value = fn(*args, **kwargs)
+            except BaseException as error:
+                result.set_exception(error)
+            else:
+                result.set_result(value)
+
         try:
-            call(*arguments)
-        except BaseException as error:
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
+            threading.Thread(target=run, name="leasework-end", daemon=True).start()
+        except RuntimeError:  # Python 3.12 starts none at its exit; or there are too many
+            run()
+        return result
 
-    try:
-        threading.Thread(target=run, name="leasework-end", daemon=True).start()
-    except RuntimeError:  # Python 3.12 starts none at its exit; or there are too many
-        run()
-    await asyncio.wrap_future(ended)
+
+async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> None:
+    """As ``asyncio.to_thread``, but it does not wait for the threads of the loop's pool."""
+    await asyncio.get_running_loop().run_in_executor(_ThreadOfItsOwn(), call, *arguments)
 
 
 # -- forks -----------------------------------------------------------------------------------------

@@ -269,12 +269,12 @@ class Node:
             case messages.Fenced():
                 self.executor.take_waiting()
                 self.executor.end_all("lost")
-            case messages.Answers():
+            case messages.Note.ANSWERS:
                 self._on_database_back()
             case messages.Leadership():
                 for loop in [*self._duties.values(), self._loops["deadlines"]]:
                     loop.wake()
-            case messages.NodesChanged():
+            case messages.Note.NODES_CHANGED:
                 self._duties["rescuer"].wake()
                 if "syncer" in self._loops:
                     self._loops["syncer"].wake()
@@ -285,15 +285,15 @@ class Node:
                 self._claimer.pause(pauses)
                 self._producer.pauses_changed()
                 self._wake_all()
-            case messages.FailedOver():
+            case messages.Note.FAILED_OVER:
                 # it may have lost acknowledged commits: completions, so that a finished job is this
                 # node's again; claims; and the sleeping queues in this node's row
                 self._claimer.doubt()
                 self._sleepers.forget()
                 self._producer.look()
-            case messages.Muted():
+            case messages.Note.MUTED:
                 self.wakeups.check()
-            case messages.ClaimsUnknown():
+            case messages.Note.CLAIMS_UNKNOWN:
                 self._claimer.doubt()
                 self._claim_loop.wake()
             case messages.Signalled(signals):

@@ -28,11 +28,12 @@ _TABLES = {
         "select insert delete": "term event",
         "select update delete": "repeated",
         "select update": "shared_begin",
-        "select": "migration incarnation",
+        "select": "migration incarnation "
+        "jobs leaders nodes schedules ticks deadlines events locks workers",  # views
     }.items()
     for table in tables.split()
 }
-"""A worker's privileges on each table. TRUNCATE, REFERENCES and TRIGGER stay with the owner."""
+"""A worker's privileges on tables and views. The owner keeps TRUNCATE, REFERENCES and TRIGGER."""
 _SEQUENCES = {
     "token_seq": "usage select",
     "seat_seq": "usage select",
@@ -40,17 +41,6 @@ _SEQUENCES = {
     "event_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
-_VIEWS = [
-    "jobs",
-    "leaders",
-    "nodes",
-    "schedules",
-    "ticks",
-    "deadlines",
-    "events",
-    "locks",
-    "workers",
-]
 _FUNCTIONS = {
     ENQUEUE: ["enqueue"],
     WORKER: ["enqueue", "partitions", "note_timeline", "lift_tokens"],
@@ -59,21 +49,12 @@ _FUNCTIONS = {
 """Functions that are not open to everybody, because they run with the owner's rights."""
 
 
-def rights(role: str) -> list[tuple[str, str]]:
+def rights(role: str) -> Iterator[tuple[str, str]]:
     """(name, privilege) for tables, views, sequences and functions (``execute``)."""
-    return list(_rights(role))
-
-
-def _rights(role: str) -> Iterator[tuple[str, str]]:
     if role in (WORKER, OBSERVER):
-        for table, privileges in _TABLES.items():
+        for name, privileges in {**_TABLES, **_SEQUENCES}.items():
             for privilege in privileges.split() if role == WORKER else ["select"]:
-                yield table, privilege
-        for view in _VIEWS:
-            yield view, "select"
-        for sequence, privileges in _SEQUENCES.items():
-            for privilege in privileges.split() if role == WORKER else ["select"]:
-                yield sequence, privilege
+                yield name, privilege
     if role == ENQUEUE:
         yield "migration", "select"  # a program first checks whether it fits the schema
     for function in _FUNCTIONS[role]:
