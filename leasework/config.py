@@ -1,8 +1,5 @@
-"""Every default, with its limits and its unit.
-
-All intervals of the lease protocol are derived from ``recover_within``
-(docs/explanation/protocol.md).
-"""
+"""Every default, with its limits and its unit. All intervals of the lease protocol are derived from
+``recover_within`` (docs/explanation/protocol.md)."""
 
 from __future__ import annotations
 

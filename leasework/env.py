@@ -1,7 +1,5 @@
-"""The only place that reads clocks, random numbers and the host's name, and makes ids.
-
-Everything else gets an :class:`Env`. The simulation passes its own.
-"""
+"""The only place that reads clocks, random numbers and the host's name, and makes ids. Everything
+else gets an :class:`Env`; the simulation passes its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The catalogue of events, and their log lines.
-
-An event becomes a log line at once, and a row of ``leasework.event`` with the next batch.
-"""
+"""The catalogue of events, and their log lines. An event becomes a log line at once, and a row of
+``leasework.event`` with the next batch."""
 
 from __future__ import annotations
 

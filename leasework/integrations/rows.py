@@ -2,8 +2,7 @@
 
     for order in claim_rows(session, select(Order).where(Order.sent.is_(None)).limit(10)):
 
-The rows are locked FOR UPDATE until your transaction ends, and rows that are already locked are
-skipped.
+The rows are locked FOR UPDATE until your transaction ends; rows that are locked are skipped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The child's side of the process executor: reads requests, runs handlers, answers.
-
-It answers each request with ``started`` (it has found the handler), any number of ``progress``, and
-the outcome. A closed socket ends the child.
-"""
+"""The child's side of the process executor. It answers each request with ``started`` (it has found
+the handler), any number of ``progress``, and the outcome. A closed socket ends the child."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """OpenTelemetry: a span where jobs are enqueued, one for each attempt, and a link between them.
-
-Without the extra ``otel``, or if the application sets up no SDK, this does nothing.
-"""
+Without the extra ``otel``, or if the application sets up no SDK, this does nothing."""
 
 from __future__ import annotations
 

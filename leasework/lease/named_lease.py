@@ -1,8 +1,5 @@
-"""One leader or one lock, as this process sees it, and each step of holding it.
-
-The state machine in model/lease.py decides what may happen. This file queries the database and
-reports events.
-"""
+"""One leader or one lock, as this process sees it, and each step of holding it. The state machine
+in model/lease.py decides what may happen."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The filter language for jobs: ``state:running queue:mail args.user_id:42 id:A..B``.
-
-Text becomes a value, and then parameters of fixed statements. It never becomes SQL.
-"""
+"""The filter language for jobs: ``state:running queue:mail args.user_id:42 id:A..B``. Text becomes
+a value, and then parameters of fixed statements. It never becomes SQL."""
 
 from __future__ import annotations
 

@@ -2,11 +2,8 @@
 
 A tick that is at most ``grace_seconds`` late always fires. A later one is *late*, and the policy
 decides. After ``catch_up_seconds`` a tick never fires. ``latest`` fires the newest late tick,
-unless one that is on time is due as well.
-
-So the due ticks are a missed stretch followed by a stretch that fires. If more than ``limit`` are
-due, the missed stretch becomes one range, found by bisection: three days of an every-second
-schedule cost as much as an hour.
+unless one that is on time is due as well. If more than ``limit`` are due, those that are missed
+become one range, found by bisection: three days of each second cost as much as an hour.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The moments of a schedule: a cron expression, an interval, or one moment.
 
-The moments do not depend on where the walk over them starts, so all processes see the same ticks.
-When the clocks change, cron expressions follow Debian's rule (docs/howto/schedules.md).
-
-cronsim parses the expressions and walks *naive* local time. The conversion to UTC is our own,
-because cronsim's loses ticks if the shift is half an hour (Australia/Lord_Howe), fires a six-field
-fixed time twice, and can go back when it starts in the second pass.
+They do not depend on where the walk over them starts, so all processes see the same ticks. cronsim
+parses the expressions and walks *naive* local time. The conversion to UTC is our own, because
+cronsim's loses ticks if the shift is half an hour (Australia/Lord_Howe), fires a six-field fixed
+time twice, and can go back when it starts in the second pass.
 """
 
 from __future__ import annotations

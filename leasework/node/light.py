@@ -1,7 +1,5 @@
-"""A light node: a guard without queues, for the leaders and locks of a process without a node.
-
-It has its own thread and event loop, so it outlives each loop and thread of the process.
-"""
+"""A light node: a guard without queues, for the leaders and locks of a process without a node. Its
+thread and event loop outlive each loop and thread of the process."""
 
 from __future__ import annotations
 

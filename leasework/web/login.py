@@ -23,7 +23,7 @@ from leasework.tuning import Tuning
 SHORTEST_SECRET = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Login:
     """Either a ``token``, or ``user`` and ``password``. A browser gets a form; a program may send
     ``Authorization: Basic`` (with a token: any name, and the token as the password). Raises
@@ -55,9 +55,6 @@ class Login:
             right = _same(name, self.user) and right
         name = storable(name.strip())[: Limits.text_chars]
         return (name or "token") if right else None
-
-    def __repr__(self) -> str:
-        return "<Login>"
 
 
 def _same(given: str, wanted: str) -> bool:

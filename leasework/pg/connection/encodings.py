@@ -1,8 +1,5 @@
-"""Text for databases and connections whose encoding is not UTF-8.
-
-leasework refuses data with characters that the encoding does not have, and escapes such characters
-in text for people.
-"""
+"""Text for databases and connections whose encoding is not UTF-8. leasework refuses data with
+characters that the encoding does not have, and escapes them in text for people."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""A connection that holds one advisory lock and does nothing else.
-
-It never returns to a pool, whose reset would release the lock.
-"""
+"""A connection that holds one advisory lock and does nothing else. It never returns to a pool,
+whose reset would release the lock."""
 
 from __future__ import annotations
 

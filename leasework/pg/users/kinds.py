@@ -1,7 +1,5 @@
-"""Recognises the connections that users pass, also inside proxies of frameworks and agents.
-
-None of the drivers is imported here.
-"""
+"""Recognises the connections that users pass, also inside proxies of frameworks and agents. None of
+the drivers is imported here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """A connection whose socket the event loop watches for as long as the connection lives (ADR 20).
 
-psycopg adds the socket and a timer to the loop for each wait, which is about a third of the
-client's cost of a short statement. The loop's callback may never come: for a socket with a pending
-error, uvloop calls it once and never again. So while a statement runs, the timer also calls
-``look``, and ``give_up`` when the statement's time is over.
+The loop's callback may never come: for a socket with a pending error, uvloop calls it once and
+never again. So while a statement runs, a timer also calls ``look``, and ``give_up`` when the
+statement's time is over.
 """
 
 from __future__ import annotations
