@@ -1,9 +1,5 @@
-"""Every default, with its limits and its unit.
-
-``recover_within`` is the only setting for time: a job of a dead node runs again within it, even if
-the leader died as well. All intervals of the lease protocol are derived from it
-(docs/explanation/protocol.md).
-"""
+"""Every default, with its limits and its unit. All intervals of the lease protocol are derived from
+``recover_within`` (docs/explanation/protocol.md)."""
 
 from __future__ import annotations
 
@@ -357,7 +353,8 @@ class Settings:
             if text is not None and given.get(name) is None:
                 values[name] = _parse(name, text, type(default))
         values.update({name: value for name, value in given.items() if value is not None})
-        if "grace" not in values and _reloads(sys.argv):
+        # a developer's server starts the process that reloads with the arguments of its own
+        if "grace" not in values and ("--reload" in sys.argv or sys.argv[1:2] == ["dev"]):
             values["grace"] = RELOAD_GRACE_SECONDS
         kinds = {name: type(default) for name, default in _plain_defaults().items()}
         kinds.update(limits=Limits, polling=Polling, retention=Retention)
@@ -427,12 +424,6 @@ def check_variables(environ: Mapping[str, str]) -> None:
             raise ConfigError(
                 f"unknown environment variable {name}", do=f"{suggest(name, known)} Or unset it"
             )
-
-
-def _reloads(command: list[str]) -> bool:
-    """Whether a developer runs this server. Servers start the process that reloads with the
-    arguments of their own."""
-    return "--reload" in command or command[1:2] == ["dev"]
 
 
 def _plain_defaults() -> dict[str, Any]:

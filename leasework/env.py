@@ -1,7 +1,5 @@
-"""The only place that reads clocks, random numbers and the host's name, and makes ids.
-
-Everything else gets an :class:`Env`. The simulation passes its own.
-"""
+"""The only place that reads clocks, random numbers and the host's name, and makes ids. Everything
+else gets an :class:`Env`; the simulation passes its own."""
 
 from __future__ import annotations
 
@@ -151,11 +149,8 @@ in ``ps``. Unlike ``LEASEWORK_DSN``, it wins over the code's."""
 
 
 def assign_node_id(node_id: UUID) -> str:
-    """Return the value of ``LEASEWORK_NODE_ID`` for a child that is about to start.
-
-    It contains the parent's pid, so that a grandchild that inherits the variable does not take the
-    same identity.
-    """
+    """Return the value of ``LEASEWORK_NODE_ID`` for a child that is about to start. It contains our
+    pid, so that a grandchild that inherits the variable does not take the same identity."""
     return f"{node_id}:{os.getpid()}"
 
 

@@ -1,8 +1,4 @@
-"""Every error that leasework raises, in one hierarchy.
-
-A message says what happened, what it got, and what to do. Callers may catch by class; the
-classes are part of the public surface and their names are stable.
-"""
+"""Every error that leasework raises. A message says what happened, what it got, and what to do."""
 
 from __future__ import annotations
 
@@ -154,10 +150,8 @@ class QueryFailed(ServerError):
 
 # -- the failure may pass: the caller may try again -------------------------------------------
 class Unavailable(LeaseworkError):
-    """The database could not be reached, or did not answer in time.
-
-    If ``sent`` is true, the statement had been sent, and its outcome is unknown.
-    """
+    """The database could not be reached, or did not answer in time. If ``sent`` is true, the
+    statement had been sent, and its outcome is unknown."""
 
     def __init__(self, what: str, *, got: object = ..., do: str = "", sent: bool = False) -> None:
         super().__init__(what, got=got, do=do)

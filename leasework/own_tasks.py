@@ -1,8 +1,4 @@
-"""Tasks of leasework's own, which a handler cannot cancel, and the end of loops and processes.
-
-Handlers share the event loop with leasework. One that cancels every task of the loop must not end
-the worker or its neighbours.
-"""
+"""Tasks of leasework's own, which a handler cannot cancel, and the end of loops and processes."""
 
 from __future__ import annotations
 

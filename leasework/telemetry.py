@@ -1,9 +1,5 @@
-"""The catalogue of events, and their log lines.
-
-Nothing is silent: each lost lease, missed tick, rescue, refused write and caught error is an event
-with a stable name. An event becomes a log line at once, and a row of ``leasework.event`` with the
-next batch.
-"""
+"""The catalogue of events, and their log lines. An event becomes a log line at once, and a row of
+``leasework.event`` with the next batch."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -33,212 +30,164 @@ class Kind(Struct, frozen=True):
     """False: a log line only."""
 
 
+def _kind(level: str, meaning: str, fields: str = "", *, stored: bool = True) -> Kind:
+    return Kind(level, meaning, tuple(fields.split()), stored)
+
+
+_info, _warning, _error = (partial(_kind, level) for level in ("info", "warning", "error"))
 CATALOGUE: dict[str, Kind] = {
     # nodes
-    "node_started": Kind("info", "a node started", ("app", "release", "queues")),
-    "node_stopped": Kind("info", "a node stopped cleanly", ("given_back", "cancelled", "running")),
-    "node_died": Kind(
-        "warning",
-        "a node did not renew its lease for a whole lease, and was declared dead",
-        ("dead", "silent"),
+    "node_started": _info("a node started", "app release queues"),
+    "node_stopped": _info("a node stopped cleanly", "given_back cancelled running"),
+    "node_died": _warning(
+        "a node did not renew its lease for a whole lease, and was declared dead", "dead silent"
     ),
-    "node_certified": Kind(
-        "warning", "a parent process certified the death of its child", ("dead", "how")
-    ),
-    "node_fenced": Kind(
-        "error", "this node lost its lease and stopped its work", ("why", "running")
-    ),
-    "node_exits": Kind(
-        "error", "work did not stop within the grace, so the process exits", ("running",)
-    ),
-    "node_overlaps": Kind(
-        "error",
+    "node_certified": _warning("a parent process certified the death of its child", "dead how"),
+    "node_fenced": _error("this node lost its lease and stopped its work", "why running"),
+    "node_exits": _error("work did not stop within the grace, so the process exits", "running"),
+    "node_overlaps": _error(
         "work of a lost lease continues while its jobs run elsewhere; it can write nothing",
-        ("running",),
+        "running",
     ),
-    "node_halted": Kind("warning", "a person stopped this node from claiming", ()),
-    "node_resumed": Kind("info", "a person resumed claiming on this node", ()),
-    "loop_stuck": Kind("warning", "a handler blocks the event loop", ("seconds",)),
-    "loop_free": Kind("info", "the event loop is no longer blocked", ("seconds",)),
+    "node_halted": _warning("a person stopped this node from claiming"),
+    "node_resumed": _info("a person resumed claiming on this node"),
+    "loop_stuck": _warning("a handler blocks the event loop", "seconds"),
+    "loop_free": _info("the event loop is no longer blocked", "seconds"),
     # the command line's processes
-    "worker_stopping": Kind("info", "a worker was asked to stop", ("signal",), stored=False),
-    "supervisor_stopping": Kind(
-        "info", "a supervisor was asked to stop its workers", ("signal",), stored=False
+    "worker_stopping": _info("a worker was asked to stop", "signal", stored=False),
+    "supervisor_stopping": _info(
+        "a supervisor was asked to stop its workers", "signal", stored=False
     ),
-    "worker_started": Kind(
-        "info", "a supervisor started a worker", ("number", "pid"), stored=False
+    "worker_started": _info("a supervisor started a worker", "number pid", stored=False),
+    "worker_ended": _warning(
+        "a worker ended with an error or was killed", "number pid how", stored=False
     ),
-    "worker_ended": Kind(
-        "warning",
-        "a worker ended with an error or was killed",
-        ("number", "pid", "how"),
-        stored=False,
+    "worker_drained": _info(
+        "a worker was drained and will not be restarted", "number pid", stored=False
     ),
-    "worker_drained": Kind(
-        "info", "a worker was drained and will not be restarted", ("number", "pid"), stored=False
+    "worker_killed": _error(
+        "a worker did not stop in time and was killed", "number pid", stored=False
     ),
-    "worker_killed": Kind(
-        "error", "a worker did not stop in time and was killed", ("number", "pid"), stored=False
-    ),
-    "worker_not_started": Kind(
-        "error", "a worker could not be started", ("number", "error"), stored=False
-    ),
-    "worker_dies_at_once": Kind(
-        "error",
+    "worker_not_started": _error("a worker could not be started", "number error", stored=False),
+    "worker_dies_at_once": _error(
         "a worker dies soon after each start; it is restarted after a pause",
-        ("number", "times", "pause"),
+        "number times pause",
         stored=False,
     ),
-    "children_live_on": Kind(
-        "error",
+    "children_live_on": _error(
         "child processes of a dead worker are alive, so its lease must expire first",
-        ("number", "pid"),
+        "number pid",
         stored=False,
     ),
-    "deaths_uncertified": Kind(
-        "warning",
-        "some deaths could not be certified, so those leases must expire",
-        (),
-        stored=False,
+    "deaths_uncertified": _warning(
+        "some deaths could not be certified, so those leases must expire", stored=False
     ),
     # leases
-    "lease_acquired": Kind("info", "a leadership was acquired", ("name", "term")),
-    "lease_lost": Kind("warning", "a leadership was lost", ("name", "term", "why", "seconds")),
-    "lease_resigned": Kind("info", "a leadership was given up", ("name", "term", "why", "seconds")),
-    "lease_overlaps": Kind(
-        "error",
+    "lease_acquired": _info("a leadership was acquired", "name term"),
+    "lease_lost": _warning("a leadership was lost", "name term why seconds"),
+    "lease_resigned": _info("a leadership was given up", "name term why seconds"),
+    "lease_overlaps": _error(
         "work under a lost leadership or lock did not stop within the grace; the fence refuses it",
-        ("name", "term"),
+        "name term",
     ),
-    "callback_failed": Kind(
-        "error",
+    "callback_failed": _error(
         "a callback of the application failed: on_gain, on_loss, on_lost, on_drain or on_failure",
-        ("name", "error"),
+        "name error",
     ),
-    "lease_remade": Kind(
-        "error", "a leader or fence row was deleted by hand and was created again", ("name",)
+    "lease_remade": _error(
+        "a leader or fence row was deleted by hand and was created again", "name"
     ),
-    "renew_failed": Kind(
-        "warning",
+    "renew_failed": _warning(
         "a renewal or a takeover got no answer; reported the first, second, fourth, eighth, … "
         "time in a row",
-        ("error", "times"),
+        "error times",
         stored=False,
     ),
-    "renew_works": Kind(
-        "info", "renewals get answers again; times: how many got none", ("times", "seconds")
-    ),
+    "renew_works": _info("renewals get answers again; times: how many got none", "times seconds"),
     # locks
-    "lock_lost": Kind("warning", "a lock was lost", ("name", "scope", "why", "term")),
+    "lock_lost": _warning("a lock was lost", "name scope why term"),
     # jobs
-    "job_failed": Kind("warning", "an attempt failed", ("job", "task", "attempt", "error")),
-    "job_discarded": Kind(
-        "error",
-        "a job failed its last attempt, or its handler discarded it",
-        ("job", "task", "error"),
+    "job_failed": _warning("an attempt failed", "job task attempt error"),
+    "job_discarded": _error(
+        "a job failed its last attempt, or its handler discarded it", "job task error"
     ),
-    "job_lost": Kind(
-        "warning", "a job was taken from this node while it ran", ("job", "task", "why")
-    ),
-    "job_overdue": Kind(
-        "warning",
+    "job_lost": _warning("a job was taken from this node while it ran", "job task why"),
+    "job_overdue": _warning(
         "a job runs longer than its timeout, or for more than an hour if it has none",
-        ("job", "task", "seconds"),
+        "job task seconds",
     ),
-    "job_requeued": Kind(
-        "warning",
+    "job_requeued": _warning(
         "a job ran longer than its requeue_after and was taken from its live node",
-        ("job", "task", "seconds"),
+        "job task seconds",
     ),
-    "job_rescued": Kind(
-        "warning", "a job of a dead node was freed to run elsewhere", ("job", "dead")
+    "job_rescued": _warning("a job of a dead node was freed to run elsewhere", "job dead"),
+    "job_quarantined": _error(
+        "a job was running when its worker died, max_crashes times", "job dead"
     ),
-    "job_quarantined": Kind(
-        "error", "a job was running when its worker died, max_crashes times", ("job", "dead")
+    "loop_stopped": _error(
+        "a handler stopped the worker's event loop; the worker continues", "error"
     ),
-    "loop_stopped": Kind(
-        "error", "a handler stopped the worker's event loop; the worker continues", ("error",)
-    ),
-    "process_not_started": Kind(
-        "error",
+    "process_not_started": _error(
         "the worker cannot start child processes or threads; it gives back jobs that need one",
-        ("error",),
+        "error",
     ),
-    "job_throttled": Kind(
-        "warning",
+    "job_throttled": _warning(
         "a handler was throttled, and no job of this key starts for so many seconds",
-        ("job", "task", "key", "seconds"),
+        "job task key seconds",
     ),
-    "job_unreadable": Kind(
-        "error", "a job is held back because its arguments cannot be read", ("job", "task", "error")
+    "job_unreadable": _error(
+        "a job is held back because its arguments cannot be read", "job task error"
     ),
-    "job_unknown": Kind(
-        "warning",
+    "job_unknown": _warning(
         "this node has no handler for a task or its version, and leaves its jobs to others",
-        ("job", "task"),
+        "job task",
     ),
-    "ack_refused": Kind(
-        "warning", "an outcome under an old token was refused", ("job", "task", "token", "outcome")
-    ),
-    "claim_unknown": Kind(
-        "warning", "a claim got no answer, and its jobs were given back", ("given_back",)
-    ),
+    "ack_refused": _warning("an outcome under an old token was refused", "job task token outcome"),
+    "claim_unknown": _warning("a claim got no answer, and its jobs were given back", "given_back"),
     # schedules
-    "schedules_synced": Kind(
-        "info",
+    "schedules_synced": _info(
         "the schedules in the database were changed to match the code; restored: those of them "
         "that had matched before, until somebody else changed or deleted them",
-        ("kept", "dropped", "restored", "release", "app"),
+        "kept dropped restored release app",
     ),
-    "tick_missed": Kind(
-        "warning",
+    "tick_missed": _warning(
         "due moments were not fired; stopped: how many seconds ago the first one was, if the "
         "leading process started after it; paused: whether the schedule was paused then",
-        ("schedule", "first", "last", "stopped", "paused"),
+        "schedule first last stopped paused",
     ),
-    "schedule_undecidable": Kind(
-        "error",
+    "schedule_undecidable": _error(
         "a schedule's moments cannot be computed, or its job is refused; others continue",
-        ("schedule", "error"),
+        "schedule error",
     ),
-    "clock_stepped": Kind(
-        "warning", "a schedule's last tick is ahead of the database's clock", ("ahead",)
-    ),
-    "clock_jumped": Kind("warning", "the database's clock jumped forward or back", ("by",)),
+    "clock_stepped": _warning("a schedule's last tick is ahead of the database's clock", "ahead"),
+    "clock_jumped": _warning("the database's clock jumped forward or back", "by"),
     # deadlines; the transaction that decides a deadline also writes its event's row
-    "deadline_breached": Kind(
-        "error",
+    "deadline_breached": _error(
         "a deadline was missed; its callback was enqueued",
-        ("deadline", "name", "job", "due", "late", "callback", "callback_job"),
+        "deadline name job due late callback callback_job",
         stored=False,
     ),
-    "deadline_late": Kind(
-        "warning",
+    "deadline_late": _warning(
         "a deadline was met late, before a sweep saw it, so no callback was enqueued",
-        ("deadline", "name", "job", "due", "late"),
+        "deadline name job due late",
         stored=False,
     ),
     # people
-    "person_acted": Kind(
-        "info",
-        "a person acted: in the dashboard, the command or the API",
-        ("who", "via", "act", "on", "count", "reason"),
+    "person_acted": _info(
+        "a person acted: in the dashboard, the command or the API", "who via act on count reason"
     ),
-    "login_refused": Kind("warning", "a login to the dashboard was refused", ("came_from",)),
+    "login_refused": _warning("a login to the dashboard was refused", "came_from"),
     # leasework itself
-    "service_failed": Kind(
-        "error", "an internal service raised an error and tries again", ("service", "error")
+    "service_failed": _error(
+        "an internal service raised an error and tries again", "service error"
     ),
-    "database_lost": Kind("warning", "the database does not answer", ("service", "error")),
-    "database_back": Kind("info", "the database answers again", ("service", "seconds")),
-    "listen_lost": Kind("warning", "notifications do not arrive, so the node polls", ("why",)),
-    "note_refused": Kind(
-        "warning",
-        "a notification on leasework's channel is not from leasework",
-        ("note", "error"),
-        stored=False,
+    "database_lost": _warning("the database does not answer", "service error"),
+    "database_back": _info("the database answers again", "service seconds"),
+    "listen_lost": _warning("notifications do not arrive, so the node polls", "why"),
+    "note_refused": _warning(
+        "a notification on leasework's channel is not from leasework", "note error", stored=False
     ),
-    "listen_works": Kind("info", "notifications arrive", (), stored=False),
+    "listen_works": _info("notifications arrive", stored=False),
 }
 
 
@@ -301,10 +250,8 @@ def _plain(value: Any) -> Any:
 
 
 def log(event: Event, worker_id: str) -> None:
-    """Log one line: ``kind worker=… field=value …``. The record also has the values.
-
-    It never raises, because filters and handlers are the user's and callers must continue.
-    """
+    """Log one line: ``kind worker=… field=value …``. The record also has the values. It never
+    raises, because filters and handlers are the user's and callers must continue."""
     level = logging.getLevelName(event.level.upper())
     if not logger.isEnabledFor(level):
         return

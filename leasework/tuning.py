@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class Tuning:
-    """Constants that tune the services. Times are in seconds, counts are rows or jobs."""
+    """Times are in seconds, counts are rows or jobs. The docstring of several constants stands
+    under the last of them."""
 
     prefetch_claims: float = 3.0
-    """Jobs are claimed ahead for this many times the duration of the last claim, so that no slot
-    waits for a claim. While many workers claim, claims are slower and therefore larger."""
     prefetch_seconds: float = 0.05
-    """The shortest time for which jobs are claimed ahead."""
     prefetch_most_seconds: float = 0.5
-    """The longest time for which jobs are claimed ahead."""
+    """Jobs are claimed ahead for so many times the duration of the last claim, at least and at most
+    these times, so that no slot waits for a claim. While many workers claim, claims are slower and
+    therefore larger."""
     prefetch_batches: int = 2
     """The most batches that are claimed ahead."""
     long_claim_jobs: int = 100
@@ -27,16 +27,23 @@ class Tuning:
     busy_queues: int = 10
     """The most queues with many jobs in one claim."""
     candidates_per_job: int = 3
-    """Candidates for each job in a claim by advisory locks, because other workers try them too."""
     candidate_rounds: int = 4
-    """The most looks at candidates in one claim by advisory locks."""
+    """Candidates for each job in a claim by advisory locks, because other workers try them too, and
+    the most looks at them."""
+    begin_ask_seconds: float = 0.5
+    """Between two questions of a worker which transaction keeps its claims from beginning later,
+    and between two which begins workers share."""
+    unknown_tasks: int = 1000
+    """The most task names that a claim excludes, and that a node reports as unknown."""
+    early_cancels: int = 1000
+    """Cancels kept for claims that are not here. The oldest are dropped first."""
     full_batch_rows: int = 100
     """A batch of this many outcomes is written without waiting for more."""
     at_risk_jobs: int = 100
-    """The most short jobs that run or wait to be recorded, unless there are more slots."""
     brief_run_seconds: float = 0.0005
     lasting_run_seconds: float = 0.02
-    """Average run times between these limit how many jobs are at risk (see ``at_risk_jobs``)."""
+    """If the average run takes a time between these, at most so many jobs run or wait to be
+    recorded, unless there are more slots."""
     locked_row_seconds: float = 0.1
     """The pause before an outcome is written again whose row a transaction holds."""
     unknown_version_seconds: float = 1.0
@@ -48,30 +55,24 @@ class Tuning:
     """The pause before a job is tried again whose arguments no worker could read. Its event stays a
     problem for longer."""
     completion_first_look: float = 0.01
-    """Seconds before the first look at a completion whose transaction is open."""
     completion_longest_look: float = 1.0
-    """The longest time in seconds between two such looks."""
-    enqueue_tries: int = 4
-    """Tries of an enqueue while the database does not answer."""
-    enqueue_first_pause: float = 0.1
-    """Seconds before the second try."""
-    copy_rows: int = 20
-    """From this many plain jobs on, COPY is faster than the function."""
-    refused_seconds: float = 1.0
-    """When the server refuses another connection, the calls share the open ones for this time."""
+    """The first and the longest pause before a look at a completion whose transaction is open."""
     stretch_seconds: float = 0.001
     """After this time, a runner yields to the event loop."""
     long_run_seconds: float = 3600.0
     """A job without a timeout that runs longer than this is named in an event."""
+    overdue_jobs: int = 20
+    """The most overdue jobs that a node reports."""
     jobs_per_child: int = 1000
-    """A child process is replaced after this many jobs."""
     child_idle_seconds: float = 60.0
-    """A child process without a job ends after this time."""
+    """A child process is replaced after this many jobs, and ends after this time without one."""
     child_load_seconds: float = 60.0
     """The longest time to start a child and import the handler's module. The job's timeout begins
     after it."""
     child_leave_seconds: float = 2.0
-    """The time that an idle child has to end by itself."""
+    child_silent_seconds: float = 1.0
+    """How long an idle child has to end by itself, and how long its process and its socket may end
+    apart."""
     alone_seconds: float = 60.0
     """The longest time that a suspect keeps other jobs from starting before it runs alone, and the
     time until a node may take it again."""
@@ -79,142 +80,93 @@ class Tuning:
     """A job that could not start keeps its slot for this time, to limit futile claims."""
     no_start_known_seconds: float = 60.0
     """After this time without a try, it is unknown whether a start would work."""
+    enqueue_tries: int = 4
+    enqueue_first_pause: float = 0.1
+    """Tries while the database does not answer, and the pause before the second one."""
+    copy_rows: int = 20
+    """From this many plain jobs on, COPY is faster than the function."""
+    bulk_block_jobs: int = 500
+    """Jobs of a bulk enqueue that are read at once."""
     sweep_seconds: float = 30.0
-    """The longest time between two sweeps of deadlines by the leader."""
     follower_sweep_seconds: float = 120.0
-    """The same for a follower. It only counts for deadlines that were armed since its last look and
-    that no leader decides."""
+    """The longest time between two sweeps of deadlines by the leader, and by a follower: that only
+    counts for deadlines that were armed since its last look and that no leader decides."""
+    follower_behind_seconds: float = 3.0
+    """A follower looks this long after the next deadline. By then, a leader has decided it."""
+    deadline_prune_seconds: float = 600.0
     rescue_idle_seconds: float = 10.0
     """Between two looks for jobs of dead nodes while nothing says that there are any."""
     batch_seconds: float = 0.5
     """Between two looks at the open batches."""
     rescue_page: int = 100
-    """Dead nodes in one page of such a look."""
     rescue_pages: int = 10
-    """The most pages of one look."""
+    """Dead nodes in one page of such a look, and its most pages."""
     stranded_pages: int = 1000
-    """Pages of jobs that are searched at once for jobs whose node does not exist."""
     stranded_seconds: float = 1.0
-    """Between two such searches, until all pages were searched once."""
-    follower_behind_seconds: float = 3.0
-    """A follower looks this long after the next deadline. By then, a leader has decided it."""
-    deadline_prune_seconds: float = 600.0
-    """Between two prunings of deadlines."""
+    """Pages of jobs that are searched at once for jobs whose node does not exist, and the time
+    between two such searches, until all pages were searched once."""
     history_seconds: float = 20.0
-    """Between two updates of the counts for each minute."""
     history_rows: int = 5000
-    """Finished jobs that one update counts."""
+    """Between two updates of the counts for each minute, and finished jobs that one counts."""
     schedule_look_seconds: float = 30.0
-    """The longest pause between two looks at the schedules. Each due moment ends it."""
     undecided_look_seconds: float = 5.0
-    """The same while some schedules cannot be decided."""
+    """The longest pause between two looks at the schedules, which each due moment ends; and while
+    some schedules cannot be decided."""
     refused_schedule_seconds: float = 60.0
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
-    report_seconds: float = 5.0
-    """The longest time limit of one statement of a report. It is shorter than the 10 seconds after
-    which Prometheus gives up a scrape."""
-    page_rows: int = 5000
-    """Jobs that one page examines to find those that match."""
-    page_bad_rows: int = 3000
-    """The same for jobs that did not complete. Each is on another page of the table."""
-    running_rows: int = 200_000
-    """Ready jobs of one level of a queue that are examined to find the running ones."""
-    page_event_rows: int = 10_000
-    """Events that one page examines."""
-    step_rows: int = 20_000
-    """Jobs that one step of a list or of an action examines, unless the state is a bad one."""
-    step_jobs: int = 10_000
-    """The most jobs that one step of an action changes."""
-    preview_steps: int = 3
-    """After so many steps, the preview of an action stops counting."""
-    page_act_seconds: float = 15.0
-    """Then an action in the dashboard stops, before the web server ends the request."""
-    locked_tries: int = 8
-    """Tries of a cancel or a retry of one job whose row a transaction holds."""
-    locked_first_pause: float = 0.01
-    """Seconds before the second of these tries."""
-    unhandled_days: int = 7
-    """How many days back a breach without its callback is a problem."""
+    backfill_ticks: int = 10_000
+    """The most moments of one backfill."""
     prune_held_seconds: float = 60.0
-    """The pause of the pruner while another transaction locks a day of the history."""
     prune_held_tries: int = 5
-    """After this many failed tries, it emits an event."""
+    """The pause of the pruner while another transaction locks a day of the history, and after how
+    many failed tries it emits an event."""
     sync_seconds: float = 60.0
     """Between two looks at releases. One may come and go between two heartbeats."""
     event_buffer: int = 10_000
     """Events that wait to be written. When there are more, the oldest are dropped."""
     event_rows: int = 500
-    """Events in one statement."""
     event_gather_seconds: float = 0.5
-    """Events are gathered for this time and written as one batch."""
+    """Events are gathered for this time, and so many are written as one batch."""
     event_rest_seconds: float = 10.0
     """The pause while there is nothing to write. Each event ends it."""
     service_first_pause: float = 0.1
-    """Seconds before a service tries again after an error."""
     service_longest_pause: float = 5.0
-    """The longest such pause. It doubles with each error."""
+    """The pause before a service tries again after an error. It doubles with each error."""
     repeat_seconds: float = 60.0
     """Between two reports of an error that repeats."""
     service_gate_seconds: float = 5.0
     """Between two looks at a closed gate. Opening it wakes the service."""
     service_conflicts: int = 5
     """After this many conflicts in a row, an event reports the lock that does not end."""
-    handovers: int = 10
-    """How often in a row a lock passes between waiters of one process. Then it is the turn of other
-    processes, so a process waits for at most this many holders in each of them."""
+    quick_batch_seconds: float = 1.0
+    """Batches grow only while a call takes less than this time."""
     listen_retry_seconds: float = 2.0
     """The pause before a process listens again after an error."""
-    quick_death_seconds: float = 10.0
-    """A worker that lived for less time than this and ``call_timeout`` died at once."""
-    restart_first_pause: float = 1.0
-    """Seconds before the supervisor starts such a worker again. It doubles with each death."""
-    restart_longest_pause: float = 30.0
-    """The longest such pause."""
-    stop_margin_seconds: float = 5.0
-    """Added to the workers' own grace before the supervisor kills the remaining ones."""
-    dead_group_seconds: float = 5.0
-    """How long the killed children of a dead worker may take to disappear."""
-    probe_exit_seconds: float = 10.0
-    """How long a probe that could not load the application may take to exit."""
     clock_step_seconds: float = 1.0
     """The database's clock was set if it moved by more than this. Time services make smaller
     corrections."""
     watchdog_leave_seconds: float = 5.0
     """The time that the watchdog's process has to end."""
-    unknown_tasks: int = 1000
-    """The most task names that a claim excludes, and that a node reports as unknown."""
-    begin_ask_seconds: float = 0.5
-    """Between two questions of a worker which transaction keeps its claims from beginning later,
-    and between two which begins workers share."""
-    quick_batch_seconds: float = 1.0
-    """Batches grow only while a call takes less than this time."""
-    child_silent_seconds: float = 1.0
-    """The longest wait between the end of a child and the end of its socket, in either order."""
-    overdue_jobs: int = 20
-    """The most overdue jobs that a node reports."""
-    bulk_block_jobs: int = 500
-    """Jobs of a bulk enqueue that are read at once."""
-    early_cancels: int = 1000
-    """Cancels kept for claims that are not here. The oldest are dropped first."""
-    read_rows: int = 10_000
-    """The most nodes, leaders or schedules that are read for people."""
-    check_discards: int = 5000
-    check_deaths: int = 50
-    """The most discarded jobs and dead nodes that the checks examine."""
-    follow_events: int = 1000
-    """How many of the newest events one read fetches."""
-    term_events: int = 5000
-    """The most events that explain the ends of terms."""
-    backfill_ticks: int = 10_000
-    """The most moments of one backfill."""
-    doctor_seconds: float = 20.0
-    """The time limit of the doctor's look at the set-up."""
-    migration_seconds: float = 300.0
-    """The time limit of a migration."""
+    handovers: int = 10
+    """How often in a row a lock passes between waiters of one process. Then it is the turn of other
+    processes, so a process waits for at most this many holders in each of them."""
+    leader_retry_seconds: float = 0.5
+    """The pause before a leader tries again."""
+    fence_pause_seconds: float = 2.0
+    """The pause before a lock is tried again whose fence a transaction holds."""
+    linger_seconds: float = 2.0
+    """How long a light node stays after its last user left, because another may follow."""
+    verify_seconds: float = 1.0
+    """Between two queries of pg_locks for an advisory lock."""
+    noted_seconds: float = 12 * 3600.0
+    noted_locks: int = 10_000
+    """How long, and how many, names of advisory locks a process remembers as stored."""
     wait_margin_seconds: float = 1.0
     """The server ends a wait. The client gives up this much later."""
+    refused_seconds: float = 1.0
+    """When the server refuses another connection, the calls share the open ones for this time."""
     socket_look_seconds: float = 0.5
     """How often the socket is read during a call, even if the event loop reports no input. So a
     connection that was reset is noticed long before the call's time is over."""
@@ -229,32 +181,60 @@ class Tuning:
     statement_timeout then starts only when they have arrived, which is late on a slow link."""
     prepared_statements: int = 100
     """The most prepared statements of a connection. Others are not prepared."""
-    linger_seconds: float = 2.0
-    """How long a light node stays after its last user left, because another may follow."""
-    metrics_seconds: float = 1.0
-    """All requests within this time get the same text, so that many cost no more than one."""
+    migration_seconds: float = 300.0
+    doctor_seconds: float = 20.0
+    """The time limits of a migration, and of the doctor's look at the set-up."""
+    quick_death_seconds: float = 10.0
+    """A worker that lived for less time than this and ``call_timeout`` died at once."""
+    restart_first_pause: float = 1.0
+    restart_longest_pause: float = 30.0
+    """The pause before the supervisor starts such a worker again. It doubles with each death."""
+    stop_margin_seconds: float = 5.0
+    """Added to the workers' own grace before the supervisor kills the remaining ones."""
+    dead_group_seconds: float = 5.0
+    """How long the killed children of a dead worker may take to disappear."""
+    probe_exit_seconds: float = 10.0
+    """How long a probe that could not load the application may take to exit."""
     certify_deaths: int = 10_000
     """Deaths kept while the database is unavailable. For older ones, the lease expires."""
     certifier_leave_seconds: float = 5.0
     """How long the last certificates may take after the arbiter has ended."""
-    leader_retry_seconds: float = 0.5
-    """The pause before a leader tries again."""
-    fence_pause_seconds: float = 2.0
-    """The pause before a lock is tried again whose fence a transaction holds."""
-    verify_seconds: float = 1.0
-    """Between two queries of pg_locks for an advisory lock."""
-    noted_seconds: float = 12 * 3600.0
-    noted_locks: int = 10_000
-    """How long, and how many, names of advisory locks a process remembers as stored."""
-    shown_attempts: int = 200
-    """The most attempts of a job that are listed."""
-    follow_seconds: float = 0.5
-    follow_away_seconds: float = 2.0
-    """Between two looks at new events, and while the database does not answer."""
     drain_look_seconds: float = 0.2
-    """Between two looks at workers that drain."""
+    report_seconds: float = 5.0
+    """The longest time limit of one statement of a report. It is shorter than the 10 seconds after
+    which Prometheus gives up a scrape."""
+    metrics_seconds: float = 1.0
+    """All requests within this time get the same text, so that many cost no more than one."""
     series: int = 20_000
     """The most series that are read of one metric."""
+    read_rows: int = 10_000
+    """The most nodes, leaders or schedules that are read for people."""
+    page_rows: int = 5000
+    page_bad_rows: int = 3000
+    page_event_rows: int = 10_000
+    """What one page examines: jobs, jobs that did not complete (each is on another page of the
+    table), and events."""
+    running_rows: int = 200_000
+    """Ready jobs of one level of a queue that are examined to find the running ones."""
+    step_rows: int = 20_000
+    step_jobs: int = 10_000
+    """Jobs that one step of a list or of an action examines, unless the state is a bad one, and the
+    most that it changes."""
+    preview_steps: int = 3
+    """After so many steps, the preview of an action stops counting."""
+    page_act_seconds: float = 15.0
+    """Then an action in the dashboard stops, before the web server ends the request."""
+    locked_tries: int = 8
+    locked_first_pause: float = 0.01
+    """Tries of a cancel or a retry of one job whose row a transaction holds, and the pause before
+    the second one."""
+    unhandled_days: int = 7
+    """How many days back a breach without its callback is a problem."""
+    check_discards: int = 5000
+    check_deaths: int = 50
+    """The most discarded jobs and dead nodes that the checks examine."""
+    term_events: int = 5000
+    """The most events that explain the ends of terms."""
     login_seconds: float = 12 * 3600.0
     """A login of the dashboard lasts this long."""
     wrong_login_seconds: float = 0.5
@@ -267,6 +247,7 @@ class Tuning:
     """How long the database may take to answer the probe of readiness."""
     pulse_seconds: float = 2.0
     """The greatest age of the facts that pages show. They ask every two seconds (dash.js)."""
+    shown_attempts: int = 200
     shown_nodes: int = 1000
     shown_jobs: int = 50
     shown_schedules: int = 50

@@ -137,7 +137,7 @@ MODULES = (
     Module(
         "leasework.watch.inspector",
         "`await app.inspect()` returns an `Inspector`.",
-        "Inspector EventFeed",
+        "Inspector",
         doc=False,
     ),
     Module(

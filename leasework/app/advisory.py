@@ -1,8 +1,4 @@
-"""``app.advisory_lock(...)``: PostgreSQL's advisory locks, with supervision.
-
-The database decides whether a lock is held. leasework verifies a lock that it holds on its own
-connection about once a second. A lock that was not confirmed for 2.5 s counts as not held.
-"""
+"""``app.advisory_lock(...)``: PostgreSQL's advisory locks, with supervision."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Death certificates: a parent process reports to the database that its child process died.
-
-The rescue then begins at once instead of after a lease. ``leasework worker --processes N`` uses
-this module in its own process, and gunicorn's hooks use it in a helper process.
-"""
+"""Death certificates: a parent process reports to the database that its child process died."""
 
 from __future__ import annotations
 

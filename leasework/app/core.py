@@ -51,7 +51,6 @@ from leasework.model.schedule import every as every_spec
 from leasework.model.schedule import once as once_spec
 from leasework.node import Node, NodePlan, Tools
 from leasework.store.listener import Listener
-from leasework.store.store import Store
 from leasework.version import VERSION
 from leasework.watch.finding import Finding
 from leasework.watch.inspector import Inspector
@@ -468,13 +467,6 @@ class App(FlowDefinitions):
         finally:
             self.taking_part.remove(here)
 
-    async def _make_days(self, store: Store) -> None:
-        """Create the days of the history, before a job of this node can finish. The leader does it
-        from then on. If nobody did for a week, the job's row would go to the default partition,
-        and its day could not be created any more. Errors: the start of the node raises them."""
-        with suppress(errors.LeaseworkError):
-            await store.prune_days(KEEP_ALL_DAYS, self.env.due_now())
-
     @asynccontextmanager
     async def state_for(self, node: Node, execute: bool = True) -> AsyncIterator[None]:
         """Enter the lifespan for as long as the node runs jobs, in the task of the caller."""
@@ -513,7 +505,10 @@ class App(FlowDefinitions):
             self.on_connection,
         )
         if execute:
-            await self._make_days(store)
+            # The days of the history, before a job of this node can finish. If no leader made them
+            # for a week, its row would go to the default partition, and its day could not be made.
+            with suppress(errors.LeaseworkError):  # the start of the node raises it
+                await store.prune_days(KEEP_ALL_DAYS, self.env.due_now())
         return Node(plan, tools, self.registry, settings, self.env)
 
     def _queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Loads what ``MODULE:APP`` names: an App, or another system's application."""
+"""Loads the App that ``MODULE:APP`` names."""
 
 from __future__ import annotations
 
@@ -10,35 +10,17 @@ import pkgutil
 import sys
 import traceback
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
+from leasework.app import App, Task
 from leasework.errors import ConfigError, LeaseworkError, suggest, told
-
-if TYPE_CHECKING:
-    from leasework.app import App
-
-T = TypeVar("T")
 
 
 def load_app(target: str, options: dict[str, Any] | None = None) -> App:
-    """The App that ``module.path:name`` names. ``options`` override the code's settings. See
-    :func:`load`."""
-    from leasework.app import App
-
-    app = load(target, App)
-    if options:
-        app.configure(**options)
-    return app
-
-
-def load(target: str, kind: type[T]) -> T:
-    """The object that ``module.path:name`` names; if that is a function without parameters, it is
-    called to create the object. Modules of the working directory come first.
-
-    Raises ConfigError if there is no such module or name, or if it is not of this kind.
-    """
-    from leasework.app import Task
-
+    """The App that ``module.path:name`` names; if that is a function without parameters, it is
+    called to create the App. Modules of the working directory come first. ``options`` override the
+    code's settings. Raises ConfigError if there is no such module or name, or if it is not an
+    App."""
     module_name, _, path = target.partition(":")
     if module_name.endswith(".py"):
         right = f"{module_name.removesuffix('.py').replace(os.sep, '.')}:{path or 'app'}"
@@ -50,55 +32,56 @@ def load(target: str, kind: type[T]) -> T:
     found: Any = module
     for name in path.split("."):
         if not hasattr(found, name):
-            names = [name.partition(":")[2] for name in _named([module], kind)]
+            names = [name.partition(":")[2] for name in _named([module])]
             names = names or [n for n, v in vars(module).items() if _is_factory(v, module_name)]
-            do = suggest(path, names) if names and path else _instead(module, kind)
+            do = suggest(path, names) if names and path else _instead(module)
             what = (
                 f"module {module_name} has no {path!r}" if path else f"{target} is not MODULE:APP"
             )
             raise ConfigError(what, do=do)
         found = getattr(found, name)
     # a task is callable too, but calling it would run it here and now
-    if not isinstance(found, (kind, Task, type)) and callable(found) and not _needs(found):
+    if not isinstance(found, (App, Task, type)) and callable(found) and not _needs(found):
         found = _made(target, found)
-    if not isinstance(found, kind):
-        raise wrong_kind(target, found, kind)
+    if not isinstance(found, App):
+        raise no_app(target, found)
+    if options:
+        found.configure(**options)
     return found
 
 
-def wrong_kind(target: str, found: object, kind: type) -> ConfigError:
-    """The error for a ``target`` that names something else than an object of this kind."""
+def no_app(target: str, found: object) -> ConfigError:
+    """The error for a ``target`` that names something else than an App."""
     got = type(found).__name__
     if isinstance(found, type):
         got = f"the class {found.__name__}"
     elif inspect.isroutine(found):
         got = _needs(found) or got
-    article = "an" if kind.__name__[0] in "AEIOU" else "a"
-    module = sys.modules.get(target.partition(":")[0], sys.modules[kind.__module__])
-    do = _instead(module, kind, type(found).__module__)
-    return ConfigError(f"{target} is not {article} {kind.__name__}", got=got, do=do)
+    module = sys.modules.get(target.partition(":")[0], sys.modules[App.__module__])
+    do = _instead(module, type(found).__module__)
+    return ConfigError(f"{target} is not an App", got=got, do=do)
 
 
-def _instead(module: ModuleType, kind: type, framework: str = "") -> str:
-    """What to name instead: an object in this module, or else in one of the working directory."""
+def _instead(module: ModuleType, framework: str = "") -> str:
+    """What to name instead: an App in this module, or else in one of the working directory."""
     here = os.getcwd() + os.sep
     loaded = {n: m for n, m in sys.modules.items() if not n.startswith("leasework.")}
     others = [m for m in loaded.values() if str(getattr(m, "__file__", "")).startswith(here)]
-    if names := _named([module], kind) or _named(others, kind):
+    if names := _named([module]) or _named(others):
         return f"Did you mean {' or '.join(names[:5])}?"
     if framework.startswith("django.") or hasattr(module, "INSTALLED_APPS"):
         return "In a Django project, run manage.py leasework_worker, or manage.py leasework …"
     if framework.startswith(("flask.", "leasework.integrations.flask")):
         return "With leasework's Flask extension, run flask leasework worker, or flask leasework …"
-    return f"Name the module that has app = {kind.__name__}(…)"
+    return "Name the module that has app = App(…)"
 
 
-def _named(modules: list[ModuleType], kind: type) -> list[str]:
-    """The objects of this kind, as MODULE:NAME. (A proxy's class may not be asked for.)"""
+def _named(modules: list[ModuleType]) -> list[str]:
+    """The Apps, as MODULE:NAME. (A proxy's class may not be asked for.)"""
     found: dict[int, str] = {}
     for module in modules:
         for name, value in list(vars(module).items()):
-            if issubclass(type(value), kind) and not name.startswith("_"):
+            if issubclass(type(value), App) and not name.startswith("_"):
                 found.setdefault(id(value), f"{module.__name__}:{name}")
     return list(found.values())
 
@@ -108,7 +91,7 @@ def _is_factory(value: object, module: str) -> bool:
 
 
 def _needs(factory: Any) -> str:
-    """Why it cannot be called to create the object, or nothing."""
+    """Why it cannot be called to create the App, or nothing."""
     if inspect.iscoroutinefunction(factory):
         return "an async function"
     try:

@@ -18,11 +18,8 @@ from leasework.telemetry import logger
 def checked_queues(
     queues: Mapping[str, int], used: Collection[str], limits: Limits
 ) -> dict[str, int]:
-    """Check how many jobs of each queue run at once. Raises ConfigError.
-
-    Warn of a queue that is not among ``used``, those that definitions name. It may be a typing
-    error, or intended, because a job can name its own queue.
-    """
+    """Check how many jobs of each queue run at once. Warn of a queue that is not among ``used``: it
+    may be a typing error, or intended, because a job can name its own queue. Raises ConfigError."""
     most = limits.concurrency
     for queue, slots in queues.items():
         check_text("a queue's name", queue, limits.text_chars)

@@ -1,8 +1,4 @@
-"""``app.sync``: the same interface for code without an event loop.
-
-Each object here has an asyncio counterpart, and calls it in one background event loop. Nothing can
-cancel a thread: check ``lost``, ``held`` or ``is_leader``, and use ``verify`` where it matters.
-"""
+"""``app.sync``: the same interface for code without an event loop."""
 
 from __future__ import annotations
 
@@ -240,9 +236,7 @@ class SyncApp(Twin[Home]):
         also_advisory_key: str | int | tuple[str | int, int] | None = None,
     ) -> SyncLeader:
         """See :meth:`App.leader`. In threads: ``with app.sync.leader("engine") as lead:``."""
-        return SyncLeader(
-            self, name, on_gain=on_gain, on_loss=on_loss, also_advisory_key=also_advisory_key
-        )
+        return SyncLeader(self, name, on_gain, on_loss, also_advisory_key)
 
     def lock(self, name: str, *, timeout: Duration | None = None) -> SyncLock:
         """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
@@ -372,17 +366,16 @@ class SyncLeader(SyncHeld["_InBackground"]):
         self,
         sync: SyncApp,
         name: str,
-        *,
-        on_gain: Callback | None = None,
-        on_loss: Callback | None = None,
-        also_advisory_key: str | int | tuple[str | int, int] | None = None,
+        on_gain: Callback | None,
+        on_loss: Callback | None,
+        also: Any,
     ) -> None:
         leader = _InBackground(
             sync._app,
             name,
             on_gain=on_gain and (lambda _: on_gain(self)),
             on_loss=on_loss and (lambda _: on_loss(self)),
-            also_advisory_key=also_advisory_key,
+            also_advisory_key=also,
         )
         super().__init__(sync, leader)
 

@@ -12,7 +12,6 @@ from leasework.cli.output import show_json, show_table
 
 if TYPE_CHECKING:
     from leasework.app import App
-    from leasework.watch.inspector import Inspector
     from leasework.watch.operator import Operator
 
 T = TypeVar("T")
@@ -130,15 +129,6 @@ def act(action: Callable[[Operator], Awaitable[T]]) -> T:
 
     async def work(app: App) -> T:
         return await action(await operator(app))
-
-    return ask(work)
-
-
-def look(question: Callable[[Inspector], Awaitable[T]]) -> T:
-    """Read from the chosen database."""
-
-    async def work(app: App) -> T:
-        return await question(await app.inspect())
 
     return ask(work)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leasework.cli.asking import end_badly, limit_option, look, show_rows, table_options
+from leasework.cli.asking import act, end_badly, limit_option, show_rows, table_options
 from leasework.cli.fitting import Column
 from leasework.model.deadline import STATES
 from leasework.model.moments import duration
@@ -50,12 +50,12 @@ UNHANDLED: list[Column] = [
 def deadlines(state: str | None, name: str | None, unhandled: bool, limit: int, **_: Any) -> None:
     """List deadlines: open ones by due time, then closed ones, newest first."""
     if not unhandled:
-        found = look(lambda inspector: inspector.deadlines(state, name, limit))
+        found = act(lambda acting: acting.inspector.deadlines(state, name, limit))
         show_rows(found, COLUMNS, "No deadlines.")
         return
     if state or name:
         raise click.UsageError("--unhandled shows breaches of all names: drop --state and --name")
-    breaches = look(lambda inspector: inspector.unhandled_breaches(limit))
+    breaches = act(lambda acting: acting.inspector.unhandled_breaches(limit))
     show_rows(breaches, UNHANDLED, "No unhandled breaches.")
     if breaches:
         end_badly()

@@ -18,7 +18,8 @@ from leasework.cli.asking import (
     together,
 )
 from leasework.cli.fitting import Column
-from leasework.model.moments import duration, rate_text
+from leasework.cli.tables import seconds
+from leasework.model.moments import rate_text
 
 if TYPE_CHECKING:
     from leasework.watch.operator import Operator
@@ -28,10 +29,6 @@ _reason = click.option(
 )
 
 
-def _age(name: str) -> Callable[[dict[str, Any]], Any]:
-    return lambda row: None if row[name] is None else duration(max(0.0, row[name]))
-
-
 # -- queues ----------------------------------------------------------------------------------------
 _QUEUES = [
     Column("queue", lambda row: row["queue"], cut=16),
@@ -39,7 +36,7 @@ _QUEUES = [
     Column("available", lambda row: row["available"]),
     Column("running", lambda row: row["running"]),
     Column("limited", lambda row: row["limited"]),
-    Column("oldest due", _age("oldest_seconds"), rank=1),
+    Column("oldest due", seconds("oldest_seconds"), rank=1),
 ]
 
 
@@ -127,7 +124,7 @@ _LIMITS = [
     Column("paused", lambda row: "paused" if row["paused"] else None),
     Column("running", lambda row: row["running"]),
     Column("waiting", lambda row: row["waiting"]),
-    Column("oldest due", _age("oldest_seconds"), rank=1),
+    Column("oldest due", seconds("oldest_seconds"), rank=1),
     Column("keys changed", lambda row: row["keys_set"] or None, rank=3),
     Column("keys throttled", lambda row: row["keys_closed"] or None, rank=4),
 ]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -104,7 +105,7 @@ class Runner:
         return f"held by {who}" + (f" since {text(since)}" if since else "")
 
     async def _hold(self, lock: Lock) -> int:
-        from leasework.cli.work.supervisor import die_with
+        from leasework.jobs.process_child import die_with
 
         environ = {
             **os.environ,
@@ -118,7 +119,7 @@ class Runner:
                 # a background group that reads from the terminal is stopped
                 stdin=asyncio.subprocess.DEVNULL if os.isatty(0) else None,
                 process_group=0,
-                preexec_fn=die_with(os.getpid()),
+                preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
             )
         except OSError as error:
             self._say(f"{self._command[0]} could not be started: {error.strerror}")

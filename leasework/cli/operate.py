@@ -16,7 +16,6 @@ from leasework.cli.asking import (
     given,
     has_subcommand,
     limit_option,
-    look,
     operator,
     reading_options,
     show_rows,
@@ -85,11 +84,12 @@ def doctor(role: Role, **_: Any) -> None:
 def _report(work: Callable[[App], Awaitable[Overview]]) -> None:
     """Print the overview; exit with status 1 if it has problems."""
     from leasework.cli import overview
+    from leasework.watch.checks import database_problem
 
     try:
         found = ask(work)
     except LeaseworkError as error:
-        found = overview.of_error(error)
+        found = overview.Overview(found=[database_problem(error)])
     if given("as_json"):
         show_json(found.as_json())
     else:
@@ -123,7 +123,7 @@ def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) ->
 
 
 def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> None:
-    found = look(lambda inspector: inspector.schedules(app_name, prefix or "", limit))
+    found = act(lambda acting: acting.inspector.schedules(app_name, prefix or "", limit))
     show_rows(found, tables.SCHEDULES, "No schedules.")
     if len(found) == limit:
         click.echo(
@@ -267,7 +267,7 @@ def backfill_schedule(
 @table_options
 def ticks(name: str | None, limit: int, **_: Any) -> None:
     """List ticks and their outcomes, newest first."""
-    show_rows(look(lambda inspector: inspector.ticks(name, limit)), tables.TICKS, "No ticks.")
+    show_rows(act(lambda acting: acting.inspector.ticks(name, limit)), tables.TICKS, "No ticks.")
 
 
 # -- leaders, nodes, events ------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def leaders(terms: bool, limit: int, **_: Any) -> None:
 @table_options
 def locks(limit: int, **_: Any) -> None:
     """List leases and advisory locks, their holders and waiters."""
-    show_rows(look(lambda inspector: inspector.locks(limit)), tables.LOCKS, "No locks are held.")
+    show_rows(act(lambda acting: acting.inspector.locks(limit)), tables.LOCKS, "No locks are held.")
 
 
 @click.group(invoke_without_command=True)
@@ -302,7 +302,7 @@ def nodes(limit: int, **_: Any) -> None:
     """
     if click.get_current_context().invoked_subcommand:
         return
-    found = look(lambda inspector: inspector.nodes(limit))
+    found = act(lambda acting: acting.inspector.nodes(limit))
     rows = [{**n._asdict(), "pid": int(n.worker_id.rsplit(":", 2)[1])} for n in found]
     show_rows(rows, tables.NODES, "No nodes.")
 
@@ -349,17 +349,9 @@ def seen_nodes(node: str | None, **_: Any) -> None:
 @click.option(
     "--kind", metavar="KIND", help="Show only events of this kind, for example node_died."
 )
-@click.option("--follow", "-f", is_flag=True, help="Print new events as they occur.")
 @limit_option(50)
 @table_options
-def events(kind: str | None, follow: bool, limit: int, **_: Any) -> None:
+def events(kind: str | None, limit: int, **_: Any) -> None:
     """List events, newest last."""
-    from leasework.cli.following import follow_events
-
-    if follow:
-        as_json = bool(given("as_json"))
-        with suppress(KeyboardInterrupt):
-            ask(lambda app: follow_events(app, kind, limit, as_json))
-        return
-    found = look(lambda inspector: inspector.events(kind, limit=limit))
+    found = act(lambda acting: acting.inspector.events(kind, limit=limit))
     show_rows(found[::-1], tables.EVENTS, "No events.")

@@ -62,12 +62,11 @@ def fancy() -> bool:
     return sys.stdout.isatty() and not plain
 
 
-def show_json(value: Any, *, line: bool = False) -> None:
-    """Print a JSON document; ``line``: on one line."""
+def show_json(value: Any) -> None:
+    """Print a JSON document."""
     # Python's escapes for other encodings are not those of JSON
     ascii_only = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    indent = None if line else 2
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=ascii_only, indent=indent))
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=ascii_only, indent=2))
 
 
 def _plain(value: Any) -> Any:

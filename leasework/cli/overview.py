@@ -11,9 +11,8 @@ from msgspec import Struct, field
 
 from leasework.app.diagnosis import Diagnosis
 from leasework.cli.output import counted, heading, show_pairs, text
-from leasework.errors import LeaseworkError
 from leasework.model.moments import duration
-from leasework.watch.checks import COUNT_CAP, database_problem, problems
+from leasework.watch.checks import COUNT_CAP, problems
 from leasework.watch.facts import Facts
 from leasework.watch.finding import Finding
 
@@ -37,10 +36,6 @@ class Overview(Struct, frozen=True):
             "notes": [p.as_json() for p in self.found if p.info],
             **self.figures,
         }
-
-
-def of_error(error: LeaseworkError) -> Overview:
-    return Overview(found=[database_problem(error)])
 
 
 def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Overview:

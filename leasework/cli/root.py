@@ -8,7 +8,6 @@ import click
 
 from leasework.cli.deadlines import deadlines
 from leasework.cli.flow import limits, queues
-from leasework.cli.importing import import_
 from leasework.cli.jobs import jobs
 from leasework.cli.lock import lock
 from leasework.cli.metrics import metrics
@@ -88,6 +87,6 @@ def root() -> None:
 
 for command in (
     worker, status, jobs, queues, limits, schedules, leaders, lock, locks, deadlines, nodes,
-    events, metrics, schema, doctor, web, import_,
+    events, metrics, schema, doctor, web,
 ):  # fmt: skip
     root.add_command(command)

@@ -31,7 +31,7 @@ def _error(name: str) -> Callable[[Row], Any]:
     return lambda row: error_line(row[name], LINE_CHARS) if row[name] else None
 
 
-def _seconds(name: str, after: str = "") -> Callable[[Row], Any]:
+def seconds(name: str, after: str = "") -> Callable[[Row], Any]:
     """A length of time, or None if it is unknown. A clock that went back makes it 0."""
     return lambda row: None if row[name] is None else duration(max(0.0, row[name])) + after
 
@@ -116,7 +116,7 @@ STEPS: list[Column] = [
     Column("recorded", lambda row: None if row["open"] else row["at"], rank=4),
     Column("waits since", lambda row: row["at"] if row["open"] else None, rank=1),
     Column("until", _key("until"), rank=5),
-    Column("took", _seconds("seconds"), rank=2),
+    Column("took", seconds("seconds"), rank=2),
     Column("result", lambda row: _line(row["result"]), rank=6, cut=24),
 ]
 FAMILY: list[Column] = [
@@ -142,8 +142,8 @@ TICKS: list[Column] = [
     Column("schedule", _key("schedule"), cut=12),
     Column("due", _key("fire_at")),
     Column("outcome", _tick_outcome),
-    Column("took", _seconds("ran_seconds"), rank=2),
-    Column("late", _seconds("lateness_seconds"), rank=2),
+    Column("took", seconds("ran_seconds"), rank=2),
+    Column("late", seconds("lateness_seconds"), rank=2),
     Column("term", _key("term"), rank=3),
     Column("job", _key("job_id"), rank=1, short=_JOB_ID),
 ]
@@ -151,7 +151,7 @@ LEADERS: list[Column] = [
     Column("name", _key("name"), cut=12),
     Column("holder", _key("holder"), short=_WORKER),
     Column("term", _key("term")),
-    Column("renewed", _seconds("age_seconds", " ago"), rank=1),
+    Column("renewed", seconds("age_seconds", " ago"), rank=1),
     Column("lease s", _key("lease_seconds"), rank=3),
     Column("since", _key("acquired_at"), rank=2),
 ]
@@ -161,7 +161,7 @@ TERMS: list[Column] = [
     Column("holder", _key("holder"), rank=3, short=_WORKER),
     Column("from", _key("acquired_at")),
     Column("to", _key("ended_at"), rank=4),
-    Column("lasted", _seconds("seconds"), rank=2),
+    Column("lasted", seconds("seconds"), rank=2),
     Column("ended", _key("ended"), rank=1, cut=16),
 ]
 LOCKS: list[Column] = [
@@ -184,7 +184,7 @@ NODES: list[Column] = [
     Column("running", lambda row: (row["info"] or {}).get("running"), rank=1),
     Column("halted", _key("halted"), rank=5),
     Column("leads", _leads, rank=3, cut=12),
-    Column("renewed", _seconds("age_seconds", " ago")),
+    Column("renewed", seconds("age_seconds", " ago")),
     Column("started", _key("started_at"), rank=6),
 ]
 EVENTS: list[Column] = [

@@ -1,8 +1,7 @@
 """The sweeper: decides deadlines whose time has passed, and enqueues their callbacks.
 
-Every node sweeps, because any number of sweepers is safe. The leader sweeps when the next deadline
-is due: its stager sees also those that were armed in the meantime. The others sweep a little later,
-so that a breach is noticed even without a leader.
+Every node sweeps, because any number of sweepers is safe: the leader when the next deadline is due,
+the others a little later, so that a breach is noticed even without a leader.
 """
 
 from __future__ import annotations

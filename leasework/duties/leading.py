@@ -1,8 +1,7 @@
 """Duties of the leader: stager, rescuer, periodic, pruner and historian.
 
-Each is safe with two leaders alive. What a stale leader must not do (stage, fire, bury) checks the
-fence FOR SHARE in the same statement. What any process may do at any time (free the jobs of dead
-nodes, prune) needs no fence, because conditions on the rows protect it.
+What a stale leader must not do (stage, fire, bury) checks the fence FOR SHARE in the same
+statement. Other duties need no fence, because conditions on the rows protect them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Enqueues what must run once per deployment, under unique keys that name the release.
-
-Each node of the release enqueues the jobs when it joins, and the key lets only the first through. A
-job survives the node that enqueued it, and runs again if its worker is killed.
-"""
+"""Enqueues what must run once per deployment, under unique keys that name the release (ADR 8)."""
 
 from __future__ import annotations
 

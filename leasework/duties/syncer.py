@@ -1,8 +1,7 @@
 """The syncer: brings the stored schedules in line with the code.
 
-Two releases may run at once (blue/green). The release that was first seen later wins, whatever the
-order in which processes restart. When its last node is gone, the definitions of the newest release
-still alive come back.
+Two releases may run at once. The one that was first seen later wins; when its last node is gone,
+the definitions of the newest release still alive come back (ADR 6).
 """
 
 from __future__ import annotations

@@ -1,4 +1,1 @@
-"""Frameworks and servers: Django, Flask, Litestar, gunicorn, WSGI, APScheduler, Celery's beat.
-
-Also claims on rows of the user's own tables. A module needs the framework that it is named after.
-"""
+"""Frameworks and servers. A module needs the framework that it is named after."""

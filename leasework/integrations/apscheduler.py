@@ -1,9 +1,5 @@
 """APScheduler 3.11 in several processes: run jobs on the leader only.
 
-    async with leader_gate(scheduler, app, "content-engine") as lead:    # in an event loop
-    with leader_gate_in_thread(scheduler, app, "content-engine"): ...    # BackgroundScheduler
-    run_blocking(scheduler, app, "content-engine")                       # BlockingScheduler
-
 The gate starts the scheduler paused and resumes it while this process leads. It also checks the
 leadership before each run, because ``pause()`` does not stop submitted runs. When the leadership is
 lost, a running coroutine is cancelled; a thread cannot be.

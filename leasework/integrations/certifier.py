@@ -1,4 +1,4 @@
-"""The helper process of the gunicorn hooks, which writes death certificates.
+"""The helper process of the gunicorn hooks, which writes death certificates (ADR 7).
 
 It reads lines from standard input (the settings, then a node and its pid for each dead worker) and
 ends when the input ends. It ignores signals, which are sent to the whole process group.

@@ -1,10 +1,7 @@
 """Flask: configuration, the application context in jobs, ``flask leasework …``, and the dashboard
 behind the site's own login.
 
-    app = App()
-    web = Flask(__name__)
-    leasework = Leasework(web, app)
-    web.register_blueprint(leasework.dashboard(who=admin_name), url_prefix="/leasework")
+    leasework = Leasework(Flask(__name__), App())
 
 A view enqueues with ``app.sync.enqueue(task.job(...), on=db.session)``.
 """

@@ -3,26 +3,9 @@
     from leasework.integrations.gunicorn import child_exit, pre_fork
 
 With them, a killed worker's leadership and jobs continue elsewhere within a second instead of a
-lease later. They use ``LEASEWORK_DSN`` (``embedded`` too) and ``LEASEWORK_SCHEMA``. If the
-application names its database in code, name it here as well:
-
-    hooks = certificates(dsn="postgresql://…", schema="leasework")
-    pre_fork, child_exit = hooks.pre_fork, hooks.child_exit
-
-If you have hooks of your own, call these anywhere in them:
-
-    def child_exit(server, worker):
-        hooks.child_exit(server, worker)
-        statsd.incr("worker.exit")
-
-gunicorn's own workers (``sync`` and ``gthread``) have no event loop. With these hooks, each of them
-takes part from a thread:
-
-    post_worker_init, worker_exit = node("myproject.jobs:app")
-
-All work with and without ``--preload``. A small helper process writes the certificates; it starts
-with the first worker and ends with the arbiter. A thread in the arbiter would not do: it would be
-alive during forks, and a lock that it holds at a fork is never released in the new worker.
+lease later. They use ``LEASEWORK_DSN`` (``embedded`` too) and ``LEASEWORK_SCHEMA``; for an
+application that names its database in code, see :func:`certificates`. Workers without an event loop
+take part with :func:`node`. All work with and without ``--preload``.
 """
 
 from __future__ import annotations
@@ -40,7 +23,7 @@ from weakref import WeakSet
 
 from leasework import own_tasks
 from leasework.app import App
-from leasework.app.load import wrong_kind
+from leasework.app.load import no_app
 from leasework.config import ConfigureGiven, Settings
 from leasework.env import ASSIGNED_NODE, Env, assign_node_id
 from leasework.errors import ConfigError, ReadOnlyServer, Unavailable
@@ -163,7 +146,7 @@ def node(
             logger.error("no node in this worker: %s", error)  # which shows the error as a page
             return
         if not isinstance(app, App):
-            raise wrong_kind(target, app, App)
+            raise no_app(target, app)
         try:
             running.enter_context(BackgroundNode(app, execute=execute, queues=queues))
         except (Unavailable, ReadOnlyServer) as error:  # perhaps a failover

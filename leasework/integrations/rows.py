@@ -1,13 +1,8 @@
 """Row claims for your own tables: each worker gets rows that no other worker has.
 
-    from leasework.integrations.rows import claim_rows
+    for order in claim_rows(session, select(Order).where(Order.sent.is_(None)).limit(10)):
 
-    with Session(engine) as session, session.begin():
-        for order in claim_rows(session, select(Order).where(Order.sent.is_(None)).limit(10)):
-            ...
-
-The rows are locked FOR UPDATE until your transaction ends, and rows that are already locked are
-skipped. ``lock=`` selects a weaker lock.
+The rows are locked FOR UPDATE until your transaction ends; rows that are locked are skipped.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Runs handlers in child processes, which it kills on a timeout, a cancel or a lost claim.
+"""Runs handlers in child processes, which it kills on a timeout, a cancel or a lost claim (ADR 53).
 
-A child serves one job at a time and is reused. It has a session of its own. Its end, however it
-comes, kills what is left in its process group: the programs that handlers have started. It ignores
-SIGINT and SIGTERM. It dies with the *thread* that started it (PR_SET_PDEATHSIG, Linux): run the
+A child serves one job at a time. Its end kills what is left in its process group: the programs that
+handlers have started. It dies with the *thread* that started it (PR_SET_PDEATHSIG, Linux): run the
 event loop in a thread that lives as long as the worker, ideally the main one.
-
-Both sides send lines of JSON through a socket pair. See docs/adr/0053 for why this is not a
-library's pool.
 """
 
 from __future__ import annotations

@@ -1,9 +1,5 @@
-"""The child's side of the process executor: reads requests, runs handlers, answers.
-
-Only :mod:`leasework.jobs.process` starts it. The child has a socket to the worker, so handlers may
-use stdin and stdout freely. It answers each request with ``started`` (it has found the handler),
-any number of ``progress``, and the outcome. A closed socket ends the child.
-"""
+"""The child's side of the process executor. It answers each request with ``started`` (it has found
+the handler), any number of ``progress``, and the outcome. A closed socket ends the child."""
 
 from __future__ import annotations
 
@@ -39,6 +35,9 @@ from leasework.own_tasks import without_loop
 from leasework.store.jobs import JobStore
 
 _PR_SET_PDEATHSIG = 1
+prctl: Callable[..., int] = (
+    ctypes.CDLL(None, use_errno=True).prctl if sys.platform == "linux" else lambda *_: 0
+)
 MARK = "LEASEWORK_EXECUTOR"
 """In the environment of a child and of the programs that it starts: the pid of the worker, and the
 process group to kill when the worker dies (0: whatever the group)."""
@@ -235,11 +234,10 @@ def _answer(request: Request, link: _Link) -> None:
 
 
 # -- the process -----------------------------------------------------------------------------------
-def _die_with(parent: int) -> None:
-    """Have the kernel kill us when the thread that started us ends (Linux). If the parent died
-    before that, we already have another parent, and exit."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def die_with(parent: int, number: int) -> None:
+    """Have the kernel send us this signal when the thread that started us ends (Linux). If the
+    parent died before that, we already have another parent, and exit."""
+    prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
@@ -277,7 +275,7 @@ def _leave_signals_to_the_worker() -> None:
 
 def serve(fd: int, parent: int) -> NoReturn:
     """Serve requests from the socket ``fd`` of the process ``parent`` until it is closed."""
-    _die_with(parent)
+    die_with(parent, signal.SIGKILL)
     _leave_signals_to_the_worker()
     os.environ[MARK] = f"{parent}:{os.getpid()}"
     os.set_inheritable(fd, False)

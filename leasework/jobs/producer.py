@@ -63,12 +63,10 @@ class Found(NamedTuple):
 
 
 class Claimer:
-    """Makes all claims of this node, one at a time, so that an unknown one can be undone.
-
-    A claim whose answer was lost may have committed, and nobody rescues its jobs while our node is
-    alive. So the claimer raises the node's epoch, after which that claim can no longer commit, and
-    gives back the jobs that the database counts as ours and we do not know.
-    """
+    """Makes all claims of this node, one at a time, so that an unknown one can be undone. A claim
+    whose answer was lost may have committed, and nobody rescues its jobs while our node is alive.
+    So the claimer raises the node's epoch, after which that claim can no longer commit, and gives
+    back the jobs that the database counts as ours and we do not know."""
 
     def __init__(
         self,
@@ -491,11 +489,8 @@ async def claim_by_advisory_locks(
     now: datetime | None,
 ) -> tuple[list[ClaimedJob], bool]:
     """Claim up to ``limit`` jobs: find candidates, try to lock each, and check it again. Return
-    them, and whether there may be more than those tried.
-
-    It stops after the first statement that claims a job, because an error in a later statement
-    would lose those claims.
-    """
+    them, and whether there may be more. It stops after the first statement that claims a job,
+    because an error in a later one would lose those claims."""
     asked = min(limit * Tuning.candidates_per_job, Limits.batch_rows)
     for number in range(Tuning.candidate_rounds):
         found = await store.candidates(queue, not_tasks, number * asked, asked)

@@ -1,7 +1,5 @@
-"""The claims that this process holds: jobs that wait for a slot or run.
-
-The user's event loop writes and the guard's thread reads. Each access is one step of a dict.
-"""
+"""The claims that this process holds: jobs that wait for a slot or run. The user's event loop
+writes and the guard's thread reads; each access is one step of a dict."""
 
 from __future__ import annotations
 

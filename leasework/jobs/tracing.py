@@ -1,8 +1,5 @@
 """OpenTelemetry: a span where jobs are enqueued, one for each attempt, and a link between them.
-
-leasework uses only the API (extra ``otel``). Without the package, or if the application sets up no
-SDK, this does nothing. The job carries the trace context as W3C's ``traceparent``.
-"""
+Without the extra ``otel``, or if the application sets up no SDK, this does nothing."""
 
 from __future__ import annotations
 

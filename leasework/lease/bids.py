@@ -87,14 +87,11 @@ class Lost:
 
 
 class Bid:
-    """A request, and the one term that it gets.
-
-    ``answer`` is the token, or None if the bid did not want to wait. ``released`` is done when the
-    database knows that the lease was given up, or when it does not answer. ``has_body`` is True if
-    work runs under the term and the user returns the bid when that work ends. If it is False, the
-    end of the work is unknown. ``loop`` is the event loop in which the work runs, if the work must
-    not keep the lease while this loop is stuck.
-    """
+    """A request, and the one term that it gets. ``answer`` is the token, or None if the bid did not
+    want to wait. ``released`` is done when the database knows that the lease was given up, or when
+    it does not answer. ``has_body``: work runs under the term, and the user returns the bid when
+    that ends; else the end of the work is unknown. ``loop`` is the event loop in which the work
+    runs, if the work must not keep the lease while this loop is stuck."""
 
     def __init__(
         self,

@@ -1,10 +1,8 @@
 """The leaders and locks that users' code asks for. All methods run in the guard's loop.
 
-A process has one candidate for each name. Bids for the same name queue behind it. The guard's
-heartbeat reads and renews the leases. All other statements use a separate connection: an
-acquisition may wait for a transaction of the old holder, and the renewals must not wait with it.
-
-A lost lease is stepping down until the body that runs under it has ended, or the grace is over.
+A process has one candidate for each name, and bids for the same name queue behind it. The guard's
+heartbeat renews the leases. All other statements use a separate connection, because an acquisition
+may wait for a transaction of the old holder, and the renewals must not wait with it.
 """
 
 from __future__ import annotations

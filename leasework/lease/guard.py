@@ -2,7 +2,6 @@
 
 It has its own thread, event loop and connection, so that a handler that blocks the user's loop or
 uses much CPU in Python cannot stop it. The state machine in model/lease.py makes the decisions.
-This file queries the database, notifies the host, and sleeps.
 """
 
 from __future__ import annotations
@@ -282,7 +281,7 @@ class Guard:
         first, if the database answers in time."""
         if self._ended:
             await self._store.database_now(self._env.due_now())  # raises while it is away
-            self._host.send(messages.Answers())
+            self._host.send(messages.Note.ANSWERS)
         give_up_at = self._env.boot_now() + self._timings.call_timeout
         # another thread owns the counter, so there is no event to wait for
         while self._ended and self._host.unrecorded():
@@ -334,7 +333,7 @@ class Guard:
         self._watch_clock(answer, now, received_at)
         self._take_orders(answer)
         if answer.muted:
-            self._host.send(messages.Muted())
+            self._host.send(messages.Note.MUTED)
         await self._watch_loops(lag)
 
     def _see_nodes(self, answer: Heartbeat, received_at: float) -> None:
@@ -343,9 +342,9 @@ class Guard:
         self._timeline.longest = max((n.seen.lease_seconds for n in answer.nodes), default=0.0)
         self._timeline.settled = max(answer.settled, self._timeline.settled)
         if self.membership.failed_over(self._timeline.number):
-            self._host.send(messages.FailedOver())
+            self._host.send(messages.Note.FAILED_OVER)
         if self._others.observe(answer.nodes, self.membership.identity.id, received_at):
-            self._host.send(messages.NodesChanged())
+            self._host.send(messages.Note.NODES_CHANGED)
 
     async def _see_leases(
         self, asked: list[NamedLease], answer: Heartbeat, received_at: float
@@ -397,7 +396,7 @@ class Guard:
     def _note_silence(self) -> None:
         silent = frozenset(node.id for node in self.silent_nodes())
         if silent - self._was_silent:
-            self._host.send(messages.NodesChanged())
+            self._host.send(messages.Note.NODES_CHANGED)
         self._was_silent = silent
 
     def _stands(self) -> bool:
@@ -430,7 +429,7 @@ class Guard:
         elif not lease.overdue(self._env.boot_now()):
             return 0.05
         elif not quiet:  # losing a user's leader or lock never ends a process
-            self._host.send(messages.GraceOver())
+            self._host.send(messages.Note.GRACE_OVER)
         self._rejoin()
         return 0.0
 

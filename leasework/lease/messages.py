@@ -2,84 +2,71 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from msgspec import Struct
 
 from leasework.errors import LeaseworkError
 from leasework.store.nodes import NodeIdentity, Signal
 
 
-class Message(Struct, frozen=True):
-    """The base of all messages."""
+class Note(Enum):
+    """The messages whose name says it all."""
+
+    ANSWERS = "the database answers again, after the lease was lost: record what waits"
+    GRACE_OVER = "a job still runs after the grace: a worker process exits, a web process goes on"
+    NODES_CHANGED = "another node became silent, started or ended"
+    CLAIMS_UNKNOWN = "jobs that waited in this node may still be its own in the database"
+    MUTED = "the server sends no notifications"
+    FAILED_OVER = "another server answers, which may lack the last commits of the previous one"
 
 
-class Joined(Message, frozen=True):
+class Joined(Struct, frozen=True):
     """The node has a lease and may claim jobs under this identity."""
 
     identity: NodeIdentity
 
 
-class Refused(Message, frozen=True):
+class Refused(Struct, frozen=True):
     """The server refused the node. Waiting does not help."""
 
     error: LeaseworkError
 
 
-class Renewed(Message, frozen=True):
+class Renewed(Struct, frozen=True):
     """A renewal succeeded. ``deadline`` is the end of the lease, by the boot clock."""
 
     deadline: float
 
 
-class Fenced(Message, frozen=True):
+class Fenced(Struct, frozen=True):
     """The lease is lost: stop claiming, and cancel the running jobs."""
 
     why: str
 
 
-class Answers(Message, frozen=True):
-    """The database answers again, after the lease was lost: record what waits."""
-
-
-class GraceOver(Message, frozen=True):
-    """The grace is over and a job still runs. A worker process exits. A web process continues
-    under a new identity, and the old job can write nothing."""
-
-
-class Leadership(Message, frozen=True):
+class Leadership(Struct, frozen=True):
     """The application's leadership was gained or lost."""
 
     gained: bool
 
 
-class Signalled(Message, frozen=True):
+class Signalled(Struct, frozen=True):
     """Requests arrived: cancel a job, show a stack, or drain the process."""
 
     signals: tuple[Signal, ...]
 
 
-class Halted(Message, frozen=True):
+class Halted(Struct, frozen=True):
     """An operator halted the claims of this node, or resumed them."""
 
     halted: bool
 
 
-class Paused(Message, frozen=True):
+class Paused(Struct, frozen=True):
     """People have paused queues or tasks, or resumed them."""
 
     pauses: frozenset[tuple[str, str]]
 
 
-class NodesChanged(Message, frozen=True):
-    """Another node became silent, started or ended."""
-
-
-class ClaimsUnknown(Message, frozen=True):
-    """Jobs that waited in this node may still be its own in the database."""
-
-
-class Muted(Message, frozen=True):
-    """The server sends no notifications."""
-
-
-class FailedOver(Message, frozen=True):
-    """Another server answers. It may lack the last commits of the previous one."""
+Message = Note | Joined | Refused | Renewed | Fenced | Leadership | Signalled | Halted | Paused

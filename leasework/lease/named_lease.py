@@ -1,9 +1,5 @@
-"""One leader or one lock, as this process sees it, and each step of holding it.
-
-The state machine in model/lease.py decides what may happen. This file queries the database and
-reports events. :class:`Election` decides when to try and whom to notify for the application's own
-leader, and :mod:`leasework.lease.contests` for users' leaders and locks.
-"""
+"""One leader or one lock, as this process sees it, and each step of holding it. The state machine
+in model/lease.py decides what may happen."""
 
 from __future__ import annotations
 
@@ -97,12 +93,9 @@ class NamedLease:
     # -- acquiring -------------------------------------------------------------------------------
     async def acquire(self) -> Watch | None:
         """Acquire the lease if it is free. Return the watch of the row that this replaced, or None
-        if this process did not get the lease.
-
-        An answer starts the observation of the row again. Without an answer, for example while a
-        duty's transaction holds the fence, the last observation stays. The next attempt then
-        compares the row with it and need not wait for a whole lease.
-        """
+        if this process did not get the lease. Without an answer, for example while a duty's
+        transaction holds the fence, the last observation of the row stays, so that the next attempt
+        need not wait for a whole lease."""
         context, lease, membership = self._context, self.lease, self._context.membership()
         env, timings = context.env, context.timings
         try:
@@ -192,14 +185,10 @@ class NamedLease:
 
 
 class Election:
-    """The election of the application's own leader.
-
-    This process is always a candidate. Following costs no connection and no statement: the guard's
-    heartbeat reads the row, and the guard's next step makes the attempt. The leader's duties are
-    single fenced statements. None begins after :meth:`Guard.term` returns None, and a running one
-    holds the fence. So the process may follow again as soon as it has lost. ``stands`` returns
-    whether this process may become the leader at this moment.
-    """
+    """The election of the application's own leader. This process is always a candidate: the guard's
+    heartbeat reads the row, and the guard's next step makes the attempt. The duties are single
+    fenced statements, so the process may follow again as soon as it has lost. ``stands`` returns
+    whether this process may become the leader at this moment."""
 
     def __init__(
         self, name: str, context: LeaseContext, turn: Turn, host: Host, stands: Callable[[], bool]

@@ -31,10 +31,8 @@ def as_row(
 
 class Recorder(Service):
     """Writes events. ``emit`` may be called from any thread; the loop's thread writes the rows.
-
-    During a long outage of the database, at most 10,000 unwritten events are kept. The oldest get
-    no row, but their log lines were written.
-    """
+    During a long outage, the oldest unwritten events get no row, but their log lines were
+    written."""
 
     name = "recorder"
 

@@ -1,8 +1,5 @@
-"""The base of every service: it sleeps, wakes, retries and stops.
-
-A service has one method, ``tick``: it does one bounded batch, and returns the seconds until the
-next. The loop around it exists only here.
-"""
+"""The base of every service: it sleeps, wakes, retries and stops. A service has one method,
+``tick``: it does one bounded batch, and returns the seconds until the next."""
 
 from __future__ import annotations
 

@@ -1,14 +1,8 @@
-"""The seats where a worker's claims begin: no available job has an earlier one.
+"""The seats where a worker's claims begin: no available job has an earlier one (ADR 31).
 
-While an old transaction blocks vacuum, a claim has to pass the dead index entries of all jobs that
-were claimed before. So it begins at the first job that the last claim saw available, provided that
-no job can still appear before it. The seats tell: a transaction gets its xid before it takes a seat
-(trigger ``job_seat``). A claim reads the highest seat taken, and then gets its own xid, so every
-transaction with a seat up to that one has a lower xid. When all of those have ended, the seats are
-settled: a later look sees every job in them.
-
-Where workers wait for each other, they share the begin. A claim also passes the begin that the
-others have come to, if its worker knows the sequence that has it.
+A transaction gets its xid before it takes a seat. A claim reads the highest seat taken, and then
+gets its own xid. When all transactions with a lower xid have ended, those seats are settled: a
+later look sees every job in them. Workers that wait for each other share the begin.
 """
 
 from __future__ import annotations
@@ -88,8 +82,12 @@ class Begins:
         """Note what a claim says of ``queue``: the fields of a Seen or of a Shared."""
         if len(numbers) == len(Seen._fields):
             self._note_seen(queue, Seen._make(numbers))
-        else:
-            self._note_shared(queue, Shared._make(numbers))
+            return
+        shared = Shared._make(numbers)
+        if shared.server != self.server:
+            self._forget(shared.server)
+        self.shared[queue, shared.level] = shared.sequence
+        self._know((queue, shared.level), 0)
 
     def _note_seen(self, queue: str, seen: Seen) -> None:
         """Note what a claim of ``queue`` found at a level."""
@@ -101,13 +99,6 @@ class Begins:
             self._settles = seen.highest, seen.xid
             self._asked_at = self._clock()
         self._know((queue, seen.level), min(seen.first, self.settled))
-
-    def _note_shared(self, queue: str, shared: Shared) -> None:
-        """Note that workers share the begin of a level."""
-        if shared.server != self.server:
-            self._forget(shared.server)
-        self.shared[queue, shared.level] = shared.sequence
-        self._know((queue, shared.level), 0)
 
     def _know(self, level: Level, begin: int) -> None:
         self.levels[level] = max(begin, self.levels.get(level, 0))

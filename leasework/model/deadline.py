@@ -1,8 +1,5 @@
-"""Deadlines, as code declares them and as the database has them.
-
-``Deadline`` is what users write. ``Promise`` is the same with its callback resolved. The database
-returns ``DueDeadline`` and ``Breach``.
-"""
+"""Deadlines: as users write them (``Deadline``), with the callback resolved (``Promise``), and as
+the database returns them (``DueDeadline``, ``Breach``)."""
 
 from __future__ import annotations
 

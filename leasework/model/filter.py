@@ -1,7 +1,5 @@
-"""The filter language for jobs: ``state:running queue:mail args.user_id:42 id:A..B``.
-
-Text becomes a value, and then parameters of fixed statements. It never becomes SQL.
-"""
+"""The filter language for jobs: ``state:running queue:mail args.user_id:42 id:A..B``. Text becomes
+a value, and then parameters of fixed statements. It never becomes SQL."""
 
 from __future__ import annotations
 
@@ -26,6 +24,7 @@ SIMPLE = {"state": "state", "queue": "queue", "task": "task_name", "tag": "tags"
 KEYS = (*SIMPLE, "node", "id", "args.")
 STATES: tuple[str, ...] = get_args(StateName)
 _WORD = re.compile(r"""\s*(?:([A-Za-z_][^\s:"]*):)?("(?:[^"\\]|\\.)*"|[^\s"]\S*|)""")
+_EXAMPLES = {"state": "running", "queue": "default", "id": "…", "node": "host:4711"}
 _LOWEST, _HIGHEST = UUID(int=0), UUID(int=(1 << 128) - 1)
 
 
@@ -110,7 +109,7 @@ def _words(text: str) -> list[tuple[str, str]]:
         if not key:
             key, value = _bare(value)
         if not value:
-            raise BadFilter(f"{key}: needs a value", do=f"Like {key}:{_example(key)}")
+            raise BadFilter(f"{key}: needs a value", do=f"Like {key}:{_EXAMPLES.get(key, '42')}")
         words.append((key, value))
         place = match.end()
     return words
@@ -125,10 +124,6 @@ def _bare(word: str) -> tuple[str, str]:
         raise BadFilter(
             f"{word!r} has no key", do=f"Did you mean {near}:{word}? Keys: {', '.join(KEYS)}"
         ) from None
-
-
-def _example(key: str) -> str:
-    return {"state": "running", "queue": "default", "id": "…", "node": "host:4711"}.get(key, "42")
 
 
 def _plain(key: str, value: str) -> dict[str, object]:

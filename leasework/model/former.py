@@ -1,11 +1,8 @@
 """The moments of a schedule whose definition changed while some of them were due and undecided.
 
-These are decided first, by the current policy. A stretch has the moments of one definition, from
-the first until the next definition replaced it. The Store keeps them like this::
+These are decided first, by the current policy. The Store keeps the definitions before like this::
 
     {"stretches": [{"spec": {...}, "first": "...", "until": "..."}, ...], "first": "..."}
-
-The outer ``first`` is that of the current definition.
 """
 
 from __future__ import annotations

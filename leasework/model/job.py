@@ -459,11 +459,6 @@ class JobRecord(JobLine):
     """Of ``last_error``, if a handler raised it: for developers, because it names files."""
 
 
-def _deep(value: Any) -> bool:
-    """Return whether it is nested deeper than the limit."""
-    return sum(1 for _ in levels(value)) > Limits.json_depth
-
-
 def levels(value: Any) -> Iterator[list[Any]]:
     """Yield ``value``, then the dicts, lists and tuples in it, then those in these, and so on. Ends
     one level below the limit, because a value may contain itself. It does not recurse."""
@@ -491,11 +486,9 @@ writes NaN as null, and a date as text."""
 
 
 def encode(label: str, value: Any, limit: int) -> str:
-    """Encode ``value`` as JSON text that PostgreSQL's jsonb can store.
-
-    Raises BadPayload if it is not JSON (NaN and Infinity are not), has a NUL or a lone surrogate,
-    is nested deeper than ``Limits.json_depth``, or has more than ``limit`` bytes.
-    """
+    """Encode ``value`` as JSON text that PostgreSQL's jsonb can store. Raises BadPayload if it is
+    not JSON (NaN and Infinity are not), has a NUL or a lone surrogate, is nested deeper than
+    ``Limits.json_depth``, or has more than ``limit`` bytes."""
     try:
         simple = type(value) is dict and _TEXT.issuperset(map(type, value))
         simple = simple and _SIMPLE.issuperset(map(type, value.values()))
@@ -525,7 +518,8 @@ def encode(label: str, value: Any, limit: int) -> str:
             do="Store the data elsewhere and pass a reference, or raise payload_limit",
         )
     depth = Limits.json_depth
-    if len(text) > depth and text.count("[") + text.count("{") > depth and _deep(value):
+    deep = len(text) > depth and text.count("[") + text.count("{") > depth
+    if deep and sum(1 for _ in levels(value)) > depth:
         raise BadPayload(
             f"{label}: nested deeper than {depth} levels",
             do="Store the data elsewhere and pass a reference",

@@ -1,15 +1,11 @@
-"""The lease protocol's state machine (docs/explanation/protocol.md), of nodes, leaders and locks.
+"""The lease protocol's state machine, of nodes, leaders and locks (docs/explanation/protocol.md).
 
     FOLLOWER --(seen unchanged for W, compare-and-swap)--> HOLDER --(deadline, refusal)-->
     STEPPING_DOWN --(everything stopped)--> FOLLOWER
 
-It is pure: it reads no clock and does no I/O. Every ``now``, ``sent_at`` and ``received_at`` is in
-seconds of one process's CLOCK_BOOTTIME. It is safe because:
-
-- a holder counts its deadline from *before* it asked (``sent_at``), a candidate counts its wait
-  from *after* it was told (``received_at``), and the wait is longer than the trust;
-- no wall clock, and no other process's clock, is compared with anything;
-- a term that is down stays down: it is never renewed, only acquired anew.
+It is pure, and safe because a holder counts its deadline from *before* it asked (``sent_at``), a
+candidate its wait from *after* it was told (``received_at``), and the wait is longer than the
+trust. Each time is in seconds of this process's CLOCK_BOOTTIME: no other clock is compared.
 """
 
 from __future__ import annotations

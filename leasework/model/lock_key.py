@@ -1,8 +1,7 @@
-"""Keys of PostgreSQL's advisory locks, and their names.
+"""Keys of PostgreSQL's advisory locks, and their names (ADR 10).
 
-PostgreSQL has two separate key spaces: numbers of 64 bits, and pairs of two numbers of 32 bits. A
-name becomes the first 8 bytes of its SHA-256, little-endian and signed. A number is the key itself.
-A (class, object) pair stays a pair; its class may have a name.
+A name becomes the first 8 bytes of its SHA-256, little-endian and signed. A number is the key
+itself. A (class, object) pair stays a pair; its class may have a name.
 """
 
 from __future__ import annotations
@@ -61,12 +60,10 @@ class LockKey(Struct, frozen=True):
 
 
 def lock_key(target: Any, *, namespace: str = "", wide: bool = False) -> LockKey:
-    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair.
-
-    ``namespace`` and a colon are put before a name or a class's name. ``wide`` allows an object's
-    number of more than 32 bits: such a pair gets the key of the name ``class:object``. Smaller ones
-    stay pairs, so that code with and without ``wide`` excludes each other. Raises ConfigError.
-    """
+    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair. ``namespace``
+    and a colon are put before a name. ``wide`` allows an object's number of more than 32 bits: such
+    a pair gets the key of the name ``class:object``. Smaller ones stay pairs, so that code with and
+    without ``wide`` excludes each other. Raises ConfigError."""
     if namespace:
         check_text("a namespace", namespace, Limits.text_chars)
     if isinstance(target, str):

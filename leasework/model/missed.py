@@ -1,17 +1,9 @@
 """Decides which due ticks of a schedule fire, and which are only recorded as missed.
 
-A tick that is at most ``grace_seconds`` late is *on time* and always fires. A later one is *late*,
-and the policy decides. After ``catch_up_seconds`` a tick never fires, whatever the policy (so a
-longer grace has no effect). Of the late ticks inside that window
-
-* ``skip`` fires none,
-* ``latest`` fires the newest, unless a tick that is on time is also due, which is newer still,
-* ``all`` fires each, oldest first.
-
-So under every policy, the due ticks are a missed stretch followed by a stretch that fires, and the
-planner only finds the boundary. If more than ``limit`` ticks are due, the missed stretch is not
-listed but *jumped*: it becomes one range, found by bisection, so that three days of an every-second
-schedule cost as much as an hour.
+A tick that is at most ``grace_seconds`` late always fires. A later one is *late*, and the policy
+decides. After ``catch_up_seconds`` a tick never fires. ``latest`` fires the newest late tick,
+unless one that is on time is due as well. If more than ``limit`` are due, those that are missed
+become one range, found by bisection: three days of each second cost as much as an hour.
 """
 
 from __future__ import annotations
@@ -68,13 +60,10 @@ def default_grace(moments: Moments) -> float:
 
 
 class Plan(Struct, frozen=True):
-    """What one call decided. In time order: ``jumped``, ``missed``, ``fires``.
-
-    ``jumped`` is (first, last), both inclusive and both ticks: every tick from the first to the
-    last was missed, and they are recorded as one summary. ``jumped`` and ``missed`` are never both
-    filled. ``next_at`` is the first undecided tick, or None if there are no more. If ``more`` is
-    true, it is already due: call again.
-    """
+    """What one call decided. In time order: ``jumped`` (the first and the last of many missed
+    ticks, which are recorded as one), ``missed``, ``fires``. ``jumped`` and ``missed`` are never
+    both filled. ``next_at`` is the first undecided tick, or None if there are no more. If ``more``
+    is true, it is already due: call again."""
 
     fires: tuple[datetime, ...]
     missed: tuple[datetime, ...]
@@ -95,12 +84,9 @@ def plan(
     catch_up_seconds: float,
     limit: int,
 ) -> Plan:
-    """Decide the due ticks: those from ``next_at`` (the first undecided) up to ``now``.
-
-    Lists at most ``limit`` ticks (``fires`` and ``missed`` together). If each call gets the
-    ``high_water`` and ``next_at`` of the one before, each tick is decided once, in order, and the
-    high-water mark never goes back. If ``next_at`` is ahead of ``now``, nothing is decided.
-    """
+    """Decide the due ticks: those from ``next_at`` (the first undecided) up to ``now``. List at
+    most ``limit`` of them. If each call gets the ``high_water`` and ``next_at`` of the one before,
+    each tick is decided once, in order, and the high-water mark never goes back."""
     if limit < 1 or not (grace_seconds >= 0 and catch_up_seconds >= 0):  # refuses NaN too
         got = f"limit={limit} grace={grace_seconds} catch_up={catch_up_seconds}"
         raise BadSchedule("limit is at least 1, grace and catch-up at least 0 seconds", got=got)

@@ -120,11 +120,9 @@ COMPLETED = Decision(State.COMPLETED)
 
 
 def decide(job: ClaimedJob, outcome: Outcome, backoff: Backoff, draw: float) -> Decision:
-    """Decide what is written for a job's outcome. ``draw`` in [0, 1) is for the jitter.
-
-    A cancel requested in the meantime is not known here. The statement that would write a waiting
-    state writes ``cancelled`` if the row's flag is set.
-    """
+    """Decide what is written for a job's outcome. ``draw`` in [0, 1) is for the jitter. A cancel
+    requested in the meantime is not known here: the statement that would write a waiting state
+    writes ``cancelled`` if the row's flag is set."""
     match outcome:
         case Complete(None):
             return COMPLETED
@@ -174,11 +172,9 @@ OUTCOMES = (Snooze, Throttled, Cancel, Discard)
 def outcome_of(
     task: str, returned: Any, result_bytes: int, values: Values | None = None
 ) -> Complete | Snooze | Throttled | Cancel | Discard:
-    """Return what a handler's return value means: an outcome, or the result of a completed job.
-
-    A result that cannot be stored discards the job, because the handler has finished. Another run
-    would repeat its effects and return the same.
-    """
+    """Return what a handler's return value means: an outcome, or the result of a completed job. A
+    result that cannot be stored discards the job, because another run would repeat its effects and
+    return the same."""
     if returned is None:
         return PLAIN
     if isinstance(returned, OUTCOMES):

@@ -1,18 +1,9 @@
 """The moments of a schedule: a cron expression, an interval, or one moment.
 
-A :class:`Spec` is a set of UTC instants, and ``next_after`` walks it. The set does not depend on
-where the walk starts, so two processes that start at different moments see the same ticks.
-
-For daylight saving, cron expressions follow Debian's rule:
-
-* minute and hour both fixed (neither begins with ``*``): once per local time. In the repeated hour
-it fires in the first pass. In the skipped hour it fires at the end of the gap.
-* a wildcard in minute or hour: at every instant whose local time matches, so twice in the repeated
-hour and never in the skipped one.
-
-cronsim parses the expressions and walks *naive* local time. The conversion to UTC is our own,
-because cronsim's loses ticks if the shift is half an hour (Australia/Lord_Howe), fires a six-field
-fixed time twice, and can go back when it starts in the second pass.
+They do not depend on where the walk over them starts, so all processes see the same ticks. cronsim
+parses the expressions and walks *naive* local time. The conversion to UTC is our own, because
+cronsim's loses ticks if the shift is half an hour (Australia/Lord_Howe), fires a six-field fixed
+time twice, and can go back when it starts in the second pass.
 """
 
 from __future__ import annotations

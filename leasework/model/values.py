@@ -1,9 +1,7 @@
-"""Converts arguments and results whose annotations are more than plain JSON.
+"""Converts arguments and results whose annotations are more than plain JSON (ADR 35).
 
-These types have an exact form in JSON: UUID, datetime, date, time, timedelta, Decimal, Enum, bytes,
-set, tuple, dataclass, TypedDict, NamedTuple, msgspec's Struct, and models of pydantic. msgspec
-converts them. A value whose annotation is plain JSON is checked when it is enqueued, and not
-changed. A value without an annotation is neither checked nor changed.
+A value whose annotation is plain JSON is checked when it is enqueued, and not changed. A value
+without an annotation is neither checked nor changed.
 """
 
 from __future__ import annotations
@@ -42,10 +40,7 @@ _WHOLES = (dict, list, tuple)
 class Values:
     """Converts the arguments and the result of one handler. ``arguments`` are their names, without
     ``ctx``. ``outcomes`` are the types that a handler returns to decide what happens to its job,
-    which are not results.
-
-    Raises BadJob for an annotation that msgspec cannot convert.
-    """
+    which are not results. Raises BadJob for an annotation that msgspec cannot convert."""
 
     def __init__(
         self,
@@ -219,7 +214,8 @@ def _kept(value: Any, read: Any) -> bool:
     names = _field_names(read)
     if names and type(value) is not type(read):
         return False
-    if value == read or value != value or not _compares(value):
+    compares = getattr(type(value), "__eq__", None) is not object.__eq__
+    if value == read or value != value or not compares:
         return True
     return bool(names) and all(_kept(getattr(value, n), getattr(read, n)) for n in names)
 
@@ -253,10 +249,6 @@ def _written_and_read(value: Any, hint: Any) -> tuple[Any, Any]:
     except TypeError:  # a set of several types
         written = write()
     return written, _read(written, hint)
-
-
-def _compares(value: Any) -> bool:
-    return getattr(type(value), "__eq__", None) is not object.__eq__
 
 
 def _read(value: Any, hint: Any) -> Any:

@@ -98,7 +98,7 @@ class GuardsHost(Host):
                     left = deadline - self._env.boot_now()
                     self.watchdog.put_off(left + self._timings.grace)
                 return
-            case messages.GraceOver():
+            case messages.Note.GRACE_OVER:
                 self._grace_over()
                 return
             case messages.Joined(me):
@@ -221,7 +221,7 @@ class GuardsHost(Host):
             gone = await store.give_back(me.id, batch, self._env.due_now())
             del left[: len(batch)]  # without an answer, they are given back again
             if gone < len(batch):
-                self.in_loop(self.receive, messages.ClaimsUnknown())
+                self.in_loop(self.receive, messages.Note.CLAIMS_UNKNOWN)
 
     async def _look_at_stacks(self, store: Store, until: float) -> None:
         """Not in the user's loop, which a handler may block."""

@@ -1,8 +1,5 @@
-"""A light node: a guard without queues, for the leaders and locks of a process without a node.
-
-It runs in its own thread and event loop. So it serves every loop and thread of the process, and
-outlives each of them.
-"""
+"""A light node: a guard without queues, for the leaders and locks of a process without a node. Its
+thread and event loop outlive each loop and thread of the process."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Node:
         self._given_back = 0
         self._not_returned: list[tuple[UUID, int]] = []
         """Waiting claims of which it is unknown whether they were given back."""
-        self._cancelled = self._left = 0
+        self._cancelled = 0
         self._limited: LimitedClaimer | None = None
         """Claims jobs with limits, if the application has limits or fair queues."""
         self._build()
@@ -151,12 +151,10 @@ class Node:
 
     # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
-        """Join the application, and return when the node holds its lease.
-
-        Raises ServerError if leasework cannot work with the database, and Unavailable if the
-        database does not answer within ``call_timeout``, or if this process cannot register within
-        ``recover_within`` after that. A node that has started outlives both.
-        """
+        """Join the application, and return when the node holds its lease. Raises ServerError if
+        leasework cannot work with the database, and Unavailable if the database does not answer
+        within ``call_timeout``, or if this process cannot register within ``recover_within`` after
+        that."""
         await reach_database(self._store, self._settings, self._env, self._emit)
         self._start_guard()
         try:
@@ -199,13 +197,6 @@ class Node:
             except errors.LeaseworkError:  # once more at the end; else another node rescues them
                 self._not_returned += batch
 
-    async def _give_back_the_rest(self) -> None:
-        """Give back jobs that did not end in time or could not be recorded. Otherwise, once this
-        node's row is deleted, a rescue would count them as crashed. From now on, their tokens
-        refuse what these runs write."""
-        self._left = self.executor.busy()
-        await self._give_back([*self._not_returned, *self.running.pairs()])
-
     async def _drain(self) -> None:
         if not await self.executor.wait_idle(self._settings.grace):
             self._cancelled = self.executor.busy()
@@ -229,13 +220,12 @@ class Node:
         self.attempts.close()
         for loop in self._loops.values():
             await loop.stop()
-        await self._give_back_the_rest()
-        self._emit(
-            "node_stopped",
-            given_back=self._given_back,
-            cancelled=self._cancelled,
-            running=self._left,
-        )
+        # Jobs that did not end in time or could not be recorded. Once this node's row is deleted, a
+        # rescue would count them as crashed. Their tokens refuse what these runs still write.
+        left = self.executor.busy()
+        await self._give_back([*self._not_returned, *self.running.pairs()])
+        given_back, cancelled = self._given_back, self._cancelled
+        self._emit("node_stopped", given_back=given_back, cancelled=cancelled, running=left)
         with suppress(errors.LeaseworkError):
             while await self.recorder.tick(self._env.due_now()) == 0.0:
                 pass
@@ -279,12 +269,12 @@ class Node:
             case messages.Fenced():
                 self.executor.take_waiting()
                 self.executor.end_all("lost")
-            case messages.Answers():
+            case messages.Note.ANSWERS:
                 self._on_database_back()
             case messages.Leadership():
                 for loop in [*self._duties.values(), self._loops["deadlines"]]:
                     loop.wake()
-            case messages.NodesChanged():
+            case messages.Note.NODES_CHANGED:
                 self._duties["rescuer"].wake()
                 if "syncer" in self._loops:
                     self._loops["syncer"].wake()
@@ -295,11 +285,15 @@ class Node:
                 self._claimer.pause(pauses)
                 self._producer.pauses_changed()
                 self._wake_all()
-            case messages.FailedOver():
-                self._on_failed_over()
-            case messages.Muted():
+            case messages.Note.FAILED_OVER:
+                # it may have lost acknowledged commits: completions, so that a finished job is this
+                # node's again; claims; and the sleeping queues in this node's row
+                self._claimer.doubt()
+                self._sleepers.forget()
+                self._producer.look()
+            case messages.Note.MUTED:
                 self.wakeups.check()
-            case messages.ClaimsUnknown():
+            case messages.Note.CLAIMS_UNKNOWN:
                 self._claimer.doubt()
                 self._claim_loop.wake()
             case messages.Signalled(signals):
@@ -311,13 +305,6 @@ class Node:
         if not self._joined.done():
             self._joined.set_result(None)
         self._wake_all()
-
-    def _on_failed_over(self) -> None:
-        """The failover may have lost acknowledged commits: completions, so that a finished job is
-        this node's again; claims; and the sleeping queues in this node's row."""
-        self._claimer.doubt()
-        self._sleepers.forget()
-        self._producer.look()
 
     def _on_signals(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:

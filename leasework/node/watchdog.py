@@ -1,9 +1,7 @@
-"""Kills a worker process whose guard cannot act, because C code that holds the GIL stops all
-threads.
+"""Kills a worker process whose guard cannot act, because C code that holds the GIL stops it too.
 
-Another process watches. A timer inside this process could not tell whether the process hangs or
-was stopped (SIGSTOP, a debugger, a frozen container) and continues. In the first case it must end.
-In the second it must lose its lease, report that, and continue.
+Another process watches, because a timer inside this one could not tell a hang, which must end it,
+from a stop (SIGSTOP, a debugger), after which it must lose its lease and continue (ADR 9).
 """
 
 from __future__ import annotations

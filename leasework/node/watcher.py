@@ -1,8 +1,7 @@
 """Kills its parent process, unless the parent puts it off in time.
 
-Run as a script with ``python -I -S -c``. It uses only the standard library and reads no clock. Each
-line of stdin is the number of seconds to wait from now. A negative number suspends it, and the end
-of the input ends it. The argument is the grace in seconds.
+It runs with ``python -I -S -c`` and reads no clock. Each line of stdin is the number of seconds to
+wait from now; a negative one suspends it. The argument is the grace in seconds.
 """
 
 from __future__ import annotations
@@ -26,11 +25,8 @@ def stopped(pid: int) -> bool:
 
 def watch(grace: float) -> None:
     """Check at the deadline, and again half a grace later, so that the parent has time to put the
-    watcher off. Kill the parent at the second check.
-
-    A parent that was stopped gets its whole grace when it continues. It has lost its lease, and its
-    guard ends the work.
-    """
+    watcher off. Kill the parent at the second check. A parent that was stopped gets its whole grace
+    when it continues: it has lost its lease, and its guard ends the work."""
     parent = os.getppid()
     left: float | None = None
     second_look, seen_late = grace / 2, False

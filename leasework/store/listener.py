@@ -1,10 +1,7 @@
 """LISTEN on the work connection, tested by notifications that the process sends to itself.
 
-After a wake-up, the process claims over this same connection: if it can claim, it can also
-listen. So listening needs no extra connection.
-
-Wake-ups are only faster than polling. While they are not known to arrive, ``healthy`` is False and
-the services poll faster.
+A process that can claim over this connection can also listen. Wake-ups are only faster than
+polling: while they are not known to arrive, the services poll faster.
 """
 
 from __future__ import annotations

@@ -1,36 +1,12 @@
 """Declares operations on the database, each once, with its SQL file, parameters and answer.
 
-    class NodeStore(Operations):
-        @operation("node/halt")
-        async def halt(self, node: UUID, halted: bool) -> str | None:
-            '''Its meaning.'''
+The parameters are those of the method, except ``timeout``. A record (a NamedTuple or a Struct) is
+sent as its fields: ``node: NodeIdentity`` as ``node_id``, ``node_app`` and so on; a sequence of
+tuples as one array for each column. Dictionaries and sequences of structs are JSON (ADR 25).
 
-The statement's parameters are those of the method, except ``timeout``, which limits the call, in
-seconds. Some become several: a record (a NamedTuple or a Struct) is sent as its fields, and a
-sequence of tuples as one array for each column.
-
-=====================================  ========================================================
-``node: NodeIdentity``                 ``node_id``, ``node_app`` …
-``held: Sequence[Term]``               the arrays ``held_leader`` and ``held_token``
-``claims: Sequence[tuple[UUID, int]]``  the arrays ``claims_1`` and ``claims_2``
-=====================================  ========================================================
-
-Dictionaries and sequences of structs are sent as JSON. The return annotation decides what the
-rows become:
-
-==================  ===========================================================================
-``None``            nothing
-``bool``            whether there is a row
-``int``, ``str`` …  the first column of the only row
-``X | None``        the same of the first row; None if there is none
-``list[X]`` …       one of each row; sets and ``tuple[X, ...]`` likewise
-``tuple[X, Y]``     the columns of the only row
-==================  ===========================================================================
-
-``X`` may be a record, which is filled by position. A field that is itself a record takes as many
-columns as it has fields. Columns after the last field are ignored. ``answer=`` reads the rows in
-another way. An operation that needs more than one statement, or its parameters in another form, is
-an ordinary method, which calls ``Pool.fetch``.
+The return annotation decides what the rows become: ``bool`` is whether there is a row, ``int`` the
+first column of the only row, ``X | None`` that of the first row if there is one, ``list[X]`` one of
+each row, and ``tuple[X, Y]`` the columns of the only row. A record is filled by position.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from leasework.pg.connection.pool import Pool, check_numbers
+from leasework.pg.connection.pool import Pool, check_schema
 from leasework.pg.connection.session import SCHEMA_NUMBERS
 from leasework.store import rows
 from leasework.store.durable import DurableReports
@@ -58,7 +58,7 @@ class Reports(JobLists, DurableReports):
     async def check_schema(self) -> None:
         """Raise SchemaTooOld or SchemaTooNew if this version cannot work with the schema."""
         number, min_known = (await self.pool.fetch(SCHEMA_NUMBERS, {}))[0]
-        check_numbers(number, min_known)
+        check_schema(number, min_known)
 
     # -- jobs --------------------------------------------------------------------------------------
     @operation("status/summary")

@@ -1,7 +1,5 @@
-"""Reads the set-up for the doctor, without judging it.
-
-It opens a connection of its own instead of a Session, which refuses a login without privileges.
-"""
+"""Reads the set-up for the doctor, without judging it. It opens a connection of its own instead of
+a Session, which refuses a login without privileges."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""The Store: every operation of the protocol on the database, by name.
+"""The Store: every operation of the protocol on the database, by name (ADR 2).
 
-Services use the database only through it. Each operation is one statement and one transaction (the
-bulk insert is one COPY), so leasework never leaves a transaction open. The database takes ``now``
-as its time. In production it is None, and the database uses its own clock.
-
-Every operation may raise ServerError and Unavailable (if ``sent`` is true, its outcome is unknown).
+The database takes ``now`` as its time; in production it is None, and the database uses its own
+clock. Every operation may raise ServerError and Unavailable.
 """
 
 from __future__ import annotations

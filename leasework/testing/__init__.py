@@ -1,22 +1,7 @@
 """Helpers for tests of applications that use leasework, and a pytest plugin with fixtures.
 
-In pytest.ini, name the application:
-
-    [pytest]
-    leasework_app = shop:app
-
-In a test:
-
-    from leasework.testing import assert_enqueued, drain
-
-    async def test_signing_up_sends_a_mail(leasework_app):   # on a fresh database
-        await sign_up("kim@example.org")
-        await assert_enqueued(leasework_app, send_mail, to="kim@example.org")
-        [record] = await drain(leasework_app)                # run the waiting jobs here
-        assert record.state == "completed"
-
-Tests without an event loop import both from ``leasework.testing.sync``. For tests without a
-database there are :func:`eager` and :func:`context`.
+Tests without an event loop import ``drain``, ``assert_enqueued`` and ``clear`` from
+``leasework.testing.sync``.
 """
 
 from __future__ import annotations

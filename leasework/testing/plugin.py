@@ -1,7 +1,5 @@
-"""The pytest plugin: a database and the application for each test.
-
-Every run of pytest imports it where leasework is installed, so it imports only pytest at its top.
-"""
+"""The pytest plugin: a database and the application for each test. Every run of pytest imports it
+where leasework is installed, so it imports only pytest at its top."""
 
 from __future__ import annotations
 

@@ -98,11 +98,6 @@ class Inspector:
         check_kind(kind)
         return await self._reports.events(kind, after, _checked(limit))
 
-    def follow(self, kind: str | None = None) -> EventFeed:
-        """Events as they arrive. Raises ConfigError for an unknown kind."""
-        check_kind(kind)
-        return EventFeed(self._reports, kind)
-
     async def facts(self) -> Facts:
         """The facts behind ``status``, from a handful of short statements."""
         reports, now = self._reports, self._env.due_now()
@@ -161,38 +156,6 @@ class Inspector:
                 f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)
             )
         return chosen
-
-
-class EventFeed:
-    """Delivers each event once, in the order of the ids where possible.
-
-    An event with a smaller id may become visible after one with a larger id. Each call therefore
-    reads the newest events again and leaves out those it has delivered.
-    """
-
-    def __init__(self, reports: Reports, kind: str | None) -> None:
-        self._reports = reports
-        self._kind = kind
-        self._seen: set[int] | None = None
-        self._floor: int | None = None
-        """Events up to this id are not read again."""
-
-    async def fresh(self, first: int = 10) -> tuple[list[EventView], bool]:
-        """The events since the last call, the oldest first (at the first call, the newest
-        ``first``), and whether some were missed because there were too many."""
-        newest = await self._reports.events(None, None, 1)
-        rows = await self._reports.events(self._kind, self._floor, Tuning.follow_events)
-        if newest:  # so that the next look for a rare kind need not read the whole table
-            self._floor = newest[0].id - Tuning.follow_events
-        ids = {row.id for row in rows}
-        seen, self._seen = self._seen, ids
-        if seen is None:
-            return list(reversed(rows[:first])), False
-        # the last read's limit cut off older ids
-        floor = min(seen) if len(seen) >= Tuning.follow_events else -1
-        new = [row for row in rows if row.id not in seen and row.id > floor]
-        missed = len(rows) >= Tuning.follow_events and bool(new) and not ids & seen
-        return list(reversed(new)), missed
 
 
 def check_kind(kind: str | None) -> None:

@@ -1,8 +1,5 @@
-"""The catalogue of metrics. Names and labels are public: new ones may come, none may change.
-
-All of them describe the whole application, and every process that serves them reports the same
-values: if you scrape several processes, take the maximum, never the sum.
-"""
+"""The catalogue of metrics. Names and labels are public: new ones may come, none may change. All
+describe the whole application: if you scrape several processes, take the maximum, never the sum."""
 
 from __future__ import annotations
 

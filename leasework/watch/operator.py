@@ -196,9 +196,8 @@ class Operator:
         priority: int = 0,
     ) -> BulkAction:
         """``retry``, ``cancel``, ``discard`` or ``reprioritize`` (to ``priority``) the matching
-        jobs. Stop after ``seconds``.
-        ``words``: the filter as the person typed it, for the record. Raises BadFilter for a state
-        that the action does not change, and for a retry without a state."""
+        jobs. Stop after ``seconds``. ``words``: the filter as typed, for the record. Raises
+        BadFilter for a state that the action does not change, and for a retry without a state."""
         check(act, wanted.state, may_stop=seconds is not None)
         why = self._reason(_VERBS[act], reason) if act in _VERBS else ""
         size = self._settings.limits.batch_rows

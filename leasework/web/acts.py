@@ -18,13 +18,13 @@ from leasework.watch.operator import Operator, drained
 from leasework.web.gate import COOKIE, keep
 from leasework.web.jobs import job_of, read_filter
 from leasework.web.schedules import listing, read_arguments, read_spec
-from leasework.web.site import Site, query_text
+from leasework.web.site import Site, act_of, query_text
 
 
 async def on_job(site: Site, request: Request) -> Response:
     job = job_of(request)
     operator = await site.operator(request)
-    act = request.state.form.get("act", "")
+    act = act_of(request, (*ACTS, "reprioritize", "stack"), errors.BadJob)
     if act == "cancel":
         where = await operator.cancel(job)
         said = {"waiting": "Job cancelled.", "running": "Cancellation requested."}
@@ -49,14 +49,10 @@ async def on_job(site: Site, request: Request) -> Response:
         number: Any = int(text) if text.removeprefix("-").isdecimal() else text
         where = await operator.reprioritize(job, number)
         said = {"waiting": f"Job given the priority {number}."}
-    elif act == "stack":
+    else:
         asked = await operator.ask_stack(job)
         where = "asked" if asked else "not running"
         said = {"asked": "Stack requested from the node."}
-    else:
-        raise errors.BadJob(
-            "no such action", got=act[:40], do=errors.suggest(act, (*ACTS, "reprioritize", "stack"))
-        )
     nothing = {
         "running": "The job is running: cancel it first.",
         "finished": "The job has already finished.",
@@ -86,7 +82,8 @@ async def bulk(site: Site, request: Request) -> Response:
 
 async def on_schedule(site: Site, request: Request) -> Response:
     form = request.state.form
-    name, app, act = form.get("name", ""), form.get("app") or None, form.get("act", "")
+    name, app = form.get("name", ""), form.get("app") or None
+    act = act_of(request, ("run", "pause", "resume", "remove"), errors.BadSchedule)
     operator = await site.operator(request)
     if act == "run":
         job = await operator.run_now(name, app)
@@ -95,11 +92,8 @@ async def on_schedule(site: Site, request: Request) -> Response:
         said = f"{name} of {await operator.pause(name, app)} is paused."
     elif act == "resume":
         said = f"{name} of {await operator.resume(name, app)} is resumed."
-    elif act == "remove":
-        said = f"{name} of {await operator.remove_schedule(name, app)} was removed."
     else:
-        known = ("run", "pause", "resume", "remove")
-        raise errors.BadSchedule("no such action", got=act[:40], do=errors.suggest(act, known))
+        said = f"{name} of {await operator.remove_schedule(name, app)} was removed."
     return site.back(request, _here(request), said)
 
 
@@ -161,8 +155,8 @@ async def _job(operator: Operator, app: str, form: dict[str, str]) -> dict[str, 
 
 
 async def on_node(site: Site, request: Request) -> Response:
-    form = request.state.form
-    node, act = form.get("node", ""), form.get("act", "")
+    node = request.state.form.get("node", "")
+    act = act_of(request, ("halt", "resume", "drain", "seen"), errors.BadNode)
     operator = await site.operator(request)
     if act == "halt":
         said = f"{await operator.halt(node)} stops claiming jobs at its next renewal."
@@ -170,13 +164,10 @@ async def on_node(site: Site, request: Request) -> Response:
         said = f"{await operator.resume_node(node)} claims jobs again."
     elif act == "drain":
         said = drained(*await operator.drain_node(node))
-    elif act == "seen":
+    else:
         count = await operator.seen(node or None)
         said = f"{count} dead node{'' if count == 1 else 's'} acknowledged."
         return site.back(request, "now", said)
-    else:
-        known = ("halt", "resume", "drain", "seen")
-        raise errors.BadNode("no such action", got=act[:40], do=errors.suggest(act, known))
     return site.back(request, "nodes", said)
 
 

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from leasework import errors
 from leasework.model.limits import Rate
 from leasework.tuning import Tuning
-from leasework.web.site import Site, query_text
+from leasework.web.site import Site, act_of, query_text
 
 
 async def queues(site: Site, request: Request) -> Response:
@@ -24,19 +24,16 @@ async def queues(site: Site, request: Request) -> Response:
 
 async def on_queue(site: Site, request: Request) -> Response:
     form = request.state.form
-    name, act, kind = form.get("name", ""), form.get("act", ""), form.get("kind", "queue")
+    name, act = form.get("name", ""), act_of(request, ("pause", "resume"))
+    kind = form.get("kind", "queue")
     operator = await site.operator(request)
     control = operator.tasks if kind == "task" else operator.queues
     if act == "pause":
         await control.pause(name, reason=form.get("reason", ""))
         said = f"The {kind} {name} is paused: none of its jobs starts."
-    elif act == "resume":
+    else:
         await control.resume(name, reason=form.get("reason", ""))
         said = f"The {kind} {name} starts jobs again."
-    else:
-        raise errors.ConfigError(
-            "no such action", got=act[:40], do=errors.suggest(act, ("pause", "resume"))
-        )
     return site.back(request, "queues", said)
 
 
@@ -52,14 +49,14 @@ async def limits(site: Site, request: Request) -> Response:
 
 async def on_limit(site: Site, request: Request) -> RedirectResponse | Response:
     form = request.state.form
-    name, act = form.get("name", ""), form.get("act", "")
+    name, act = form.get("name", ""), act_of(request, ("set", "reset", "pause", "resume"))
     operator = await site.operator(request)
     given: dict[str, Any] = {"key": form.get("key") or None, "reason": form.get("reason", "")}
-    if act in ("pause", "resume", "reset"):
+    if act != "set":
         await getattr(operator.limits, act)(name, **given)
         said = {"pause": "is paused", "resume": "starts jobs again", "reset": "is as in the code"}
         done = said[act]
-    elif act == "set":
+    else:
         concurrency, rate = _number(form, "concurrency"), _number(form, "rate")
         if rate is not None:
             given["rate"] = Rate(rate, 1.0, _number(form, "burst"))
@@ -67,9 +64,6 @@ async def on_limit(site: Site, request: Request) -> RedirectResponse | Response:
             given["concurrency"] = int(concurrency) if concurrency % 1 == 0 else concurrency
         await operator.limits.set(name, **given)
         done = "is changed until it is reset"
-    else:
-        known = ("set", "reset", "pause", "resume")
-        raise errors.ConfigError("no such action", got=act[:40], do=errors.suggest(act, known))
     of_key = f", key {given['key']}," if given["key"] else ""
     where = f"limits?{query_text({'name': name})}" if of_key else "limits"
     return site.back(request, where, f"The limit {name}{of_key} {done}.")

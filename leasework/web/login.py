@@ -1,8 +1,7 @@
 """Logins, sessions without state on the server, and tokens against forged posts.
 
-A session is a signed cookie. Its key comes from the login's secret, so every worker of a web
-application accepts the sessions of the others. The login form shows everybody a signature, against
-which they could try secrets, so deriving the key is slow.
+A session is a cookie, signed with a key of the login's secret. The login form shows everybody such
+a signature, against which they could try secrets, so deriving the key is slow.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from leasework.tuning import Tuning
 SHORTEST_SECRET = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Login:
     """Either a ``token``, or ``user`` and ``password``. A browser gets a form; a program may send
     ``Authorization: Basic`` (with a token: any name, and the token as the password). Raises
@@ -56,9 +55,6 @@ class Login:
             right = _same(name, self.user) and right
         name = storable(name.strip())[: Limits.text_chars]
         return (name or "token") if right else None
-
-    def __repr__(self) -> str:
-        return "<Login>"
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -1,10 +1,5 @@
-"""The endpoints ``/metrics``, ``/livez`` and ``/readyz``: part of the dashboard, or to mount.
-
-    fastapi_app.mount("/leasework-ops", probes(app))
-
-They need no login: ``/metrics`` shows the names of queues, tasks and schedules, but no arguments.
-The probes answer with a single word.
-"""
+"""The endpoints ``/metrics``, ``/livez`` and ``/readyz``: part of the dashboard, or to mount. They
+need no login: ``/metrics`` shows the names of queues, tasks and schedules, but no arguments."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.resources import files
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from leasework.app import App
+from leasework.errors import ConfigError, UsageError, suggest
 from leasework.model.moments import rate_text
 from leasework.tuning import Tuning
 from leasework.version import VERSION
@@ -113,6 +114,14 @@ class Site:
         response = RedirectResponse(f"{root}/{path}", status_code=303)
         keep(response, request, SAID, self.sessions.sign("said", [said[:500], bad], 30.0), 30.0)
         return response
+
+
+def act_of(request: Request, known: Sequence[str], wrong: type[UsageError] = ConfigError) -> str:
+    """The button of the posted form. Raises ``wrong`` for one that is not known."""
+    act: str = request.state.form.get("act", "")
+    if act not in known:
+        raise wrong("no such action", got=act[:40], do=suggest(act, known))
+    return act
 
 
 def query_text(query: dict[str, Any]) -> str:

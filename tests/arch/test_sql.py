@@ -24,7 +24,7 @@ def offences_of(rule, files=None) -> list[str]:
 
 
 def transitions() -> set[tuple[str, str]]:
-    from leasework.model.states import TRANSITIONS
+    from tests.support.transitions import TRANSITIONS
 
     return {(str(a), str(b)) for a, b in TRANSITIONS}
 

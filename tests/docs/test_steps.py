@@ -46,7 +46,7 @@ def test_the_tutorial_of_an_order_goes_as_it_says(migrated, tmp_path):
     [
         ("index.md", 3),
         ("howto/jobs.md", 3),
-        ("howto/from-celery.md", 6),
+        ("howto/from-celery.md", 4),
         ("howto/from-apscheduler.md", 7),
         ("howto/from-procrastinate-or-rq.md", 6),
     ],

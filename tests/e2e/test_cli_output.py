@@ -114,7 +114,7 @@ def test_every_verb_ends_as_by_sigpipe_when_its_reader_has_gone(
     busy: Callable[[Callable[[], Any]], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def look() -> None:
-        for arguments in [*TABLES, *OTHERS, ["events", "--follow"], ["jobs", "--help"]]:
+        for arguments in [*TABLES, *OTHERS, ["jobs", "--help"]]:
             reader, writer = os.pipe()
             os.close(reader)
             with open(writer, "w") as output:

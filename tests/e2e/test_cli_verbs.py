@@ -208,7 +208,6 @@ CALLS: dict[str, list[tuple[str, int]]] = {
 }
 # Those that go on until they are told to end, and what they say first.
 SERVING = {
-    "events --follow": "node_started",
     "web --port 0": r"http://127.0.0.1:\d+",
     "worker shop:app --queue default=5": "node_started",
 }
@@ -217,7 +216,6 @@ ELSEWHERE = {
     "bench": "e2e/test_cli_bench.py",
     "chaos": "chaos/test_campaign.py",
     "demo": "e2e/test_demo.py",
-    "import celery-beat": "unit/test_celery_beat.py",
 }
 
 

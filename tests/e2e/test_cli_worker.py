@@ -1,4 +1,4 @@
-"""``leasework worker`` and ``events --follow`` as real processes."""
+"""``leasework worker`` as real processes."""
 
 from __future__ import annotations
 
@@ -379,20 +379,3 @@ def test_a_worker_that_cannot_reach_the_database_gives_up_with_its_words(shop):
     assert process.wait(60) == 1
     assert "the database did not answer" in last_line(process)
     assert "hunter2" not in process.output
-
-
-# -- events --follow -------------------------------------------------------------------------------
-def test_events_are_followed_as_they_come(shop):
-    follower = shop.leasework("events", "--follow", "--json")
-    plain = shop.leasework("events", "--follow", "--kind", "node_stopped")
-    worker = shop.worker()
-    follower.wait_for('"node_started"')
-    worker.kill(signal.SIGTERM)
-    plain.wait_for(r" info node_stopped worker=\S+ ")
-    follower.wait_for('"node_stopped"')
-    ids = [json.loads(line)["id"] for line in follower.output.splitlines()]
-    assert ids == [number for (number,) in shop.sql("select id from leasework.events order by id")]
-    for process in (follower, plain):
-        process.kill(signal.SIGINT)
-        assert process.wait() == 0
-    assert plain.output.count("\n") == 1

@@ -57,8 +57,6 @@ def test_arguments_of_a_worker(target: str, queue: str, processes: str) -> None:
     ),
 )  # fmt: skip
 def test_arguments_of_the_verbs(verb: list[str], rest: list[str]) -> None:
-    if "--follow" in rest or "-f" in rest:
-        return
     assert invoke(*verb[:1], "--dsn", NOWHERE, *verb[1:], *rest).strip()
 
 

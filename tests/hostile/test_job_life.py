@@ -44,11 +44,12 @@ from leasework.model.outcome import (
     Unknown,
     decide,
 )
-from leasework.model.states import FINISHED, TRANSITIONS, WAITING, State
+from leasework.model.states import FINISHED, WAITING, State
 from leasework.store.jobs import AckItem
 from leasework.store.nodes import NodeIdentity
 from leasework.store.operation import Term
 from leasework.store.store import Store
+from tests.support.transitions import NEW, TRANSITIONS
 
 QUEUE = "life"
 MAX_CRASHES = 2
@@ -149,12 +150,12 @@ class Life(RuleBasedStateMachine):
             return
         assert created == (job_id == new) and (created or unique)
         # a conflict that replaces moves a waiting job's time, and so its state
-        self.declared = {(State.NEW, State.AVAILABLE), (State.NEW, State.SCHEDULED)}
+        self.declared = {(NEW, State.AVAILABLE), (NEW, State.SCHEDULED)}
         if not created and conflict == OnConflict.REPLACE:
             assert self.seen[job_id] in WAITING | {State.RUNNING}
             self.look_again(also={job_id})
         if created:
-            self.seen[job_id] = State.NEW
+            self.seen[job_id] = NEW
             if not history:
                 self.silent.add(job_id)
 

@@ -41,7 +41,7 @@ async def test_a_death_that_nobody_tells_the_leader_of_is_found(
     receive = Node.receive
 
     def receive_less(node: Node, message: messages.Message) -> None:
-        if not isinstance(message, messages.NodesChanged):
+        if message is not messages.Note.NODES_CHANGED:
             receive(node, message)
 
     monkeypatch.setattr(Node, "receive", receive_less)

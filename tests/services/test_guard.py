@@ -151,9 +151,9 @@ async def test_a_fenced_node_does_not_come_back_before_its_work_has_ended(databa
     assert leader.told[-1] is messages.Fenced
     await leader.step(TIMES.grace - 0.05)
     assert leader.id == old
-    assert messages.GraceOver not in leader.told
+    assert messages.Note.GRACE_OVER not in leader.told
     await leader.step(0.1)
-    assert messages.GraceOver in leader.told
+    assert messages.Note.GRACE_OVER in leader.told
 
 
 async def test_the_grace_of_a_process_that_was_stopped_counts_from_when_it_goes_on(database):
@@ -162,7 +162,7 @@ async def test_the_grace_of_a_process_that_was_stopped_counts_from_when_it_goes_
     await leader.step(10 * TIMES.lease)
     assert leader.told[-1] is messages.Fenced
     await leader.step(TIMES.grace - 0.05)
-    assert messages.GraceOver not in leader.told
+    assert messages.Note.GRACE_OVER not in leader.told
 
 
 async def test_what_a_fenced_node_held_is_free_as_soon_as_nothing_runs_there(database):
@@ -295,7 +295,7 @@ async def test_outcomes_are_recorded_before_the_own_old_identity_is_certified(
 
     def send(message: messages.Message) -> None:
         nonlocal unrecorded
-        if isinstance(message, messages.Answers):
+        if message is messages.Note.ANSWERS:
             unrecorded = 0
 
     async def certified() -> bool:

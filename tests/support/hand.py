@@ -62,7 +62,8 @@ class Process(Host):
         self.env = Env(clock=self.clock, rng=random.Random(1))
         self.store = SlowStore(settings, name)
         self.store.clock = self.clock
-        self.told: list[type[messages.Message]] = []
+        self.told: list[object] = []
+        """Of each message its type, or the note itself."""
         self.events: list[str] = []
         self.is_quiet = True
         self.lag = 0.0
@@ -100,7 +101,8 @@ class Process(Host):
         return self.lag
 
     def send(self, message: messages.Message) -> None:
-        self.told.append(type(message))
+        note = isinstance(message, messages.Note)
+        self.told.append(message if note else type(message))
 
 
 class Database:

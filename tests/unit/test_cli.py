@@ -21,8 +21,6 @@ from leasework.cli import output, tables
 from leasework.cli.fitting import Column
 from leasework.cli.root import root
 from leasework.cli.work import logs
-from leasework.watch.inspector import EventFeed
-from tests.support.rows import EVENT
 
 VERBS = (
     "demo",
@@ -357,9 +355,9 @@ def test_plain_tables_are_columns_without_colour(capsys):
 
 
 def test_json_holds_times_and_ids_as_text(capsys):
-    output.show_json({"at": datetime(2026, 1, 1, tzinfo=UTC), "id": UUID(int=1)}, line=True)
+    output.show_json({"at": datetime(2026, 1, 1, tzinfo=UTC), "id": UUID(int=1)})
     at, job = "2026-01-01T00:00:00+00:00", "00000000-0000-0000-0000-000000000001"
-    assert capsys.readouterr().out == f'{{"at": "{at}", "id": "{job}"}}\n'
+    assert json.loads(capsys.readouterr().out) == {"at": at, "id": job}
 
 
 def test_an_events_fields_are_words_and_a_traceback_its_first_line():
@@ -420,46 +418,3 @@ def test_a_line_that_a_handler_of_the_application_prints_is_not_printed_twice(ca
         top.setLevel(levels[1])
     printed = capfd.readouterr().err
     assert [printed.count(word) for word in ("once", "also", "then")] == [1, 1, 1]
-
-
-# -- following events ------------------------------------------------------------------------------
-class Events:
-    """The one operation that a feed needs."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-
-    async def events(self, kind, after, limit):
-        return [EVENT._replace(id=i) for i in sorted(self.ids, reverse=True)[:limit]]
-
-
-async def test_a_feed_shows_each_event_once_also_one_that_commits_late():
-    store = Events()
-    feed = EventFeed(store, None)  # type: ignore[arg-type]
-
-    async def fresh() -> list[int]:
-        rows, missed = await feed.fresh(2)
-        assert not missed
-        return [row.id for row in rows]
-
-    store.ids = [1, 2, 3]
-    assert await fresh() == [2, 3]
-    store.ids += [5]
-    assert await fresh() == [5]
-    store.ids += [4, 6]
-    assert await fresh() == [4, 6]
-    assert await fresh() == []
-
-
-async def test_a_feed_says_when_it_could_not_keep_up():
-    store = Events()
-    feed = EventFeed(store, None)  # type: ignore[arg-type]
-    store.ids = list(range(1500))
-    rows, missed = await feed.fresh()
-    assert (rows[-1].id, missed) == (1499, False)
-    store.ids = list(range(2000))
-    rows, missed = await feed.fresh()
-    assert ([rows[0].id, rows[-1].id, len(rows)], missed) == ([1500, 1999, 500], False)
-    store.ids = list(range(4000))
-    rows, missed = await feed.fresh()
-    assert (len(rows), missed) == (1000, True)

@@ -26,7 +26,8 @@ from leasework.model.outcome import (
     decide,
     outcome_of,
 )
-from leasework.model.states import FINISHED, TRANSITIONS, WAITING, State
+from leasework.model.states import FINISHED, WAITING, State
+from tests.support.transitions import NEW, TRANSITIONS
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -174,10 +175,10 @@ def test_a_result_that_cannot_be_stored_discards_the_job(
 
 
 def test_every_state_can_be_reached_and_every_unfinished_one_left() -> None:
-    reached = {State.NEW}
+    reached: set[str] = {NEW}
     while more := {b for a, b in TRANSITIONS if a in reached} - reached:
         reached |= more
-    assert reached == set(State)
+    assert reached == {NEW, *State}
     assert set(State) - FINISHED <= {a for a, _ in TRANSITIONS}
     assert WAITING.isdisjoint(FINISHED)
-    assert not any(b is State.NEW for _, b in TRANSITIONS)
+    assert not any(b == NEW for _, b in TRANSITIONS)

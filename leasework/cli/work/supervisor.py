@@ -1,23 +1,22 @@
 """``leasework worker MODULE:APP --processes N``: N worker processes, and their parent.
 
-The parent does not load the application's code. When a child dies, the parent makes sure that the
-child's own children are dead too, and then tells the database (a death certificate), so that the
-child's jobs run elsewhere at once instead of a lease later. If the parent itself is killed, the
+The parent does not load the application's code. When a child and its own children are dead, the
+parent tells the database, so that the jobs run elsewhere at once. If the parent is killed, the
 kernel sends SIGTERM to the children (PR_SET_PDEATHSIG), and they stop cleanly.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from leasework import own_tasks
@@ -28,6 +27,7 @@ from leasework.config import Settings
 from leasework.env import ASSIGNED_NODE, GIVEN_DSN, Env, assign_node_id
 from leasework.errors import ConfigError, LeaseworkError
 from leasework.jobs.process import kill_processes_of
+from leasework.jobs.process_child import die_with, prctl
 from leasework.node.plan import EXIT_DRAINED, EXIT_DRAINED_ALONE
 from leasework.telemetry import log, make_event
 from leasework.tuning import Tuning
@@ -35,28 +35,20 @@ from leasework.tuning import Tuning
 WORKER = (sys.executable, "-m", "leasework", "worker")
 _PROBE = f"import sys; from {__name__} import tell_settings; tell_settings(*sys.argv[1:])"
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LINUX = sys.platform == "linux"
-_prctl: Callable[..., int] = (
-    ctypes.CDLL(None, use_errno=True).prctl if _LINUX else lambda *arguments: 0
-)
 
 
 def adopt_orphans() -> None:
     """Become the parent of processes whose own parent ends, where the system can do that."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def run_supervisor(
     target: str, processes: int, arguments: Sequence[str] = (), *, command: Sequence[str] = WORKER
 ) -> int:
-    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP.
-
-    Each worker gets ``arguments`` (``--name=value``), but ``--dsn`` through the environment.
-    Returns the exit status: 0 if all stopped cleanly, 1 if one had to be killed or the application
-    cannot be loaded (then stderr says why).
-    """
+    """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP. Each worker gets
+    ``arguments`` (``--name=value``), but ``--dsn`` through the environment. Return the exit status:
+    0 if all stopped cleanly, 1 if one had to be killed or the application cannot be loaded."""
     if processes < 1:
         raise ConfigError("--processes needs at least 1", got=processes)
     if not hasattr(os, "waitid"):
@@ -95,7 +87,7 @@ def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:
             [sys.executable, "-c", _PROBE, target, str(writer)],
             pass_fds=[writer],
             stdin=subprocess.PIPE,
-            preexec_fn=die_with(os.getpid()),
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
         )
         os.close(writer)
         assert probe.stdin
@@ -231,7 +223,7 @@ class Supervisor:
             env={**os.environ, **self._environ, ASSIGNED_NODE: assign_node_id(node)},
             stdin=subprocess.DEVNULL,
             process_group=0,
-            preexec_fn=die_with(os.getpid()),
+            preexec_fn=partial(die_with, os.getpid(), signal.SIGTERM),
         )
         child = Child(number, node, process, self._env.boot_now())
         self._children[process.pid] = child
@@ -309,14 +301,3 @@ def group_exists(group: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def die_with(parent: int) -> Callable[[], None]:
-    """For a child between fork and exec: SIGTERM when its parent ends, however it ends."""
-
-    def prepare() -> None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return prepare

@@ -30,15 +30,12 @@ _STOP_SIGNALS = tuple(n for n in (signal.SIGTERM, signal.SIGINT, _HANGUP) if n i
 
 
 class _Stop:
-    """The first signal requests a clean stop, the second one ends the process at once.
-
-    A handler may block the event loop, and in C code the main thread too, so that Python's signal
-    handlers do not run. A thread therefore also receives each signal, through the wake-up file.
-    Both count separately (the application may redirect the wake-up file to another loop).
-
-    Under a supervisor, only the parent insists, with SIGKILL: Ctrl-C reaches the whole group, and
-    an init system may send SIGTERM to all processes before the parent passes its own on.
-    """
+    """The first signal requests a clean stop, the second one ends the process at once. A handler
+    may block the event loop, and in C code the main thread too. A thread therefore also receives
+    each signal, through the wake-up file. Both count separately, because the application may
+    redirect that file. Under a supervisor, only the parent insists, with SIGKILL: Ctrl-C reaches
+    the whole group, and an init system may send SIGTERM to all processes before the parent passes
+    its own on."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell

@@ -1,12 +1,5 @@
 """leasework in a Django project: put ``"leasework.integrations.django"`` into INSTALLED_APPS.
 
-    from leasework.integrations.django import app
-
-    @app.task
-    def send_receipt(order_id: int) -> None: ...
-
-    app.sync.enqueue(send_receipt.job(order_id=order.id))  # part of Django's transaction
-
 ``app`` is the App of the project. Its options are in the setting LEASEWORK, and its database is
 ``DATABASES["default"]``. Tasks are found in the module ``tasks`` of each installed app.
 """

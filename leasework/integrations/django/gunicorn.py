@@ -1,15 +1,8 @@
 """Hooks for ``gunicorn.conf.py``: each web worker runs the schedules and jobs of the project.
 
-    import os
-
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "shop.settings")
-    from leasework.integrations.django.gunicorn import (
-        child_exit, post_worker_init, pre_fork, worker_exit
-    )
-
 ``post_worker_init`` and ``worker_exit`` start and stop a node in a thread of the worker. Leave both
 out to run the jobs in ``manage.py leasework_worker`` alone. ``pre_fork`` and ``child_exit`` certify
-the death of a killed worker, as the hooks of ``leasework.integrations.gunicorn`` do.
+the death of a killed worker. Set ``DJANGO_SETTINGS_MODULE`` above the import of this module.
 """
 
 from __future__ import annotations

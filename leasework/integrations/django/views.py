@@ -24,10 +24,9 @@ MAY_ACT = "leasework.operate"
 
 @csrf_exempt  # type: ignore[untyped-decorator] # the dashboard checks its own forms' token
 def page(request: HttpRequest, path: str) -> HttpResponse:
-    """A page of the dashboard, for users with ``is_staff``. ``livez`` and ``readyz`` are for all.
-
-    Whoever is not logged in is sent to LOGIN_URL if the project sets it, else to the admin's login.
-    """
+    """A page of the dashboard, for users with ``is_staff``; ``livez`` and ``readyz`` are for all.
+    Whoever is not logged in is sent to LOGIN_URL if the project sets it, else to the admin's
+    login."""
     user = request.user
     if f"/{path}" not in OPEN:
         if not user.is_authenticated:

@@ -1,9 +1,7 @@
 """Opens a connection to the first suitable address of a DSN.
 
-The hosts may stand in the DSN, in a service file or in the environment, and a name may have several
-addresses. libpq would give each address the same time. One that accepts a connection but does not
-answer (frozen, cut off) would use up the time for all the others, and after a failover no process
-would reach the new primary. So here each address has its share of the time that is left.
+libpq would give each address the same time, and one that accepts a connection but does not answer
+would use it up for all the others. Here each address has its share of the time that is left.
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ _WHERE = ("host", "hostaddr", "port", "load_balance_hosts", "connect_timeout")
 
 async def connect(options: Mapping[str, Any], seconds: float) -> Link:
     """Connect in autocommit and in UTF-8, whatever the environment, the DSN, the role or the
-    database say. The encoding is a startup parameter, which poolers keep for each client.
-
-    Raises psycopg.Error or OSError if no address is suitable, and TimeoutError after ``seconds``.
-    """
+    database say. The encoding is a startup parameter, which poolers keep for each client. Raises
+    psycopg.Error or OSError if no address is suitable, and TimeoutError after ``seconds``."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + seconds
     failed: list[Exception] = []

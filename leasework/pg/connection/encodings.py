@@ -1,8 +1,5 @@
-"""Text for databases and connections whose encoding is not UTF-8.
-
-leasework refuses data (arguments, results, names) with characters that the database's encoding
-does not have. In text for people (errors, reasons, notes, events) it escapes such characters.
-"""
+"""Text for databases and connections whose encoding is not UTF-8. leasework refuses data with
+characters that the encoding does not have, and escapes them in text for people."""
 
 from __future__ import annotations
 

@@ -21,12 +21,9 @@ T = TypeVar("T")
 
 class Pool:
     """At most ``size`` sessions. Callers wait in the order in which they came. One session is left
-    to calls that do not wait for other transactions, unless there is only one.
-
-    If a caller is cancelled while it waits for a session, nothing is sent. Afterwards its statement
-    continues to its end in the background. Otherwise it would block the loop, or leave its
-    connection in an unknown state.
-    """
+    to calls that do not wait for other transactions, unless there is only one. If a caller is
+    cancelled while it waits for a session, nothing is sent. Afterwards its statement continues to
+    its end, because its connection would otherwise be in an unknown state."""
 
     def __init__(
         self, settings: Settings, role: str, size: int = 1, idle_seconds: float | None = None
@@ -252,7 +249,7 @@ class Pool:
     async def _open_for(self, turn: _Waiting) -> Session:
         session = await Session.open(self._settings, self._role, turn.give_up_at - self.now())
         try:
-            check_schema(session.facts)
+            check_schema(session.facts.schema_number, session.facts.schema_min_known)
         except errors.ServerError:
             await session.close()
             raise
@@ -362,14 +359,9 @@ async def _answered(work: Coroutine[Any, Any, T], answer: asyncio.Future[T]) -> 
         settle(answer, result, None)
 
 
-def check_schema(facts: ServerFacts) -> None:
-    """Check the schema's version. Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
-    check_numbers(facts.schema_number, facts.schema_min_known)
-
-
-def check_numbers(number: int | None, min_known: int) -> None:
+def check_schema(number: int | None, min_known: int) -> None:
     """Check the numbers of the schema's newest migration and of the oldest that a program must
-    know. Errors: see :func:`check_schema`."""
+    know. Raises SchemaMissing, SchemaTooOld or SchemaTooNew."""
     if not number:
         raise missing(tables=number is not None)
     if number < SCHEMA_NUMBER:

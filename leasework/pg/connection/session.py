@@ -49,7 +49,7 @@ _LONGEST_MS = (1 << 31) - 1
 _SHORTEST_SECONDS = 0.001
 
 SCHEMA_NUMBERS = "session/schema"
-"""The statement that reads the numbers that ``pool.check_numbers`` checks."""
+"""The statement that reads the numbers that ``pool.check_schema`` checks."""
 Params = dict[str, Any]
 _DRIVERS = (psycopg.Error, OSError)
 """The errors of drivers."""
@@ -151,11 +151,8 @@ class Session:
     @classmethod
     async def open(cls, settings: Settings, role: str, timeout: float | None = None) -> Session:
         """Connect and check the server, within ``timeout`` seconds (default: ``call_timeout``).
-        ``role`` (guard, work, user …) appears in pg_stat_activity.
-
-        Raises ServerError if leasework cannot work with the server, and Unavailable if it does not
-        answer.
-        """
+        ``role`` (guard, work, user …) appears in pg_stat_activity. Raises ServerError if leasework
+        cannot work with the server, and Unavailable if it does not answer."""
         options = connect_options(settings, role)
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + (settings.call_timeout if timeout is None else timeout)
@@ -235,12 +232,10 @@ class Session:
         first: tuple[str, Params] | None = None,
     ) -> None:
         """COPY at most ``most`` lines (see fast/copying.py): all of them or none. ``timeout`` is in
-        seconds for the whole call. Each line and each byte extends it.
-
-        The COMMIT is a separate message, sent when the rows are known to be in the table. So a COPY
-        that the server executes after this call has given up is never committed. A retry inserts
-        the same ids, and so waits for the outcome of a COMMIT that still runs.
-        """
+        seconds for the whole call; each line and each byte extends it. The COMMIT is a separate
+        message, sent when the rows are known to be in the table. So a COPY that the server executes
+        after this call has given up is never committed, and a retry, which inserts the same ids,
+        waits for the outcome of a COMMIT that still runs."""
         text = statement(name, self._settings.schema)
         async with self.guarded(timeout) as timer:
             longest = timeout + most * Tuning.line_seconds + most_bytes * Tuning.byte_seconds

@@ -1,8 +1,4 @@
-"""Numbered SQL migrations: apply, print, verify.
-
-Each run holds a transaction-level advisory lock, so that any number of processes may start at
-once: one applies the migrations, the others wait and find them applied.
-"""
+"""Numbered SQL migrations: apply, print, verify. Any number of processes may start at once."""
 
 from __future__ import annotations
 
@@ -154,10 +150,8 @@ def _record(schema: str, m: Migration) -> str:
 
 async def apply(settings: Settings, tell: Callable[[str], None] | None = None) -> list[Migration]:
     """Apply missing migrations and return them, oldest first. ``tell`` receives the progress.
-
-    Raises PermissionDenied if the role may not create them, SchemaTooNew if the schema belongs to
-    a newer version.
-    """
+    Raises PermissionDenied if the role may not create them, SchemaTooNew if the schema belongs to a
+    newer version."""
     schema = settings.schema
     async with _session(settings, _MAY_APPLY) as session, session.connection.transaction():
         run = session.connection.execute
@@ -245,10 +239,8 @@ async def applied(settings: Settings) -> dict[int, str]:
 
 
 async def verify(settings: Settings) -> list[str]:
-    """How the schema differs from a fresh one, in words; empty if it does not.
-
-    Creates a fresh one of temporary objects, which every login may, and rolls back.
-    """
+    """How the schema differs from a fresh one, in words; empty if it does not. The fresh one has
+    temporary objects, which every login may create, and is rolled back."""
     async with _session(settings, _MAY_VERIFY) as session:
         have = await _applied(session, settings.schema)
         if not have:

@@ -18,44 +18,22 @@ ROLES = {
     ADMIN: "owns and migrates the schema; may do all that the others may",
 }
 
-_RW = "select insert update delete"
 _TABLES = {
-    "migration": "select",
-    "incarnation": "select",
-    "node": _RW,
-    "death": _RW,
-    "leader": _RW,
-    "fence": _RW,
-    "term": "select insert delete",
-    "bid": _RW,
-    "release": "select insert update",
-    "job": _RW,
-    "claimed_to": _RW,
-    "shared_begin": "select update",
-    "job_done": _RW,
-    "attempt": _RW,
-    "job_key": _RW,
-    "limits": _RW,
-    "limit_key": _RW,
-    "weight": _RW,
-    "pause": _RW,
-    "repeated": "select update delete",
-    "signal": _RW,
-    "stack": _RW,
-    "step": _RW,
-    "inbox": _RW,
-    "batch": _RW,
-    "schedule": _RW,
-    "tick": _RW,
-    "ledger_begin": "select insert update",
-    "deadline": _RW,
-    "event": "select insert delete",
-    "history": _RW,
-    "tally": _RW,
-    "total": _RW,
-    "lock_name": _RW,
+    table: privileges
+    for privileges, tables in {
+        "select insert update delete": "node death leader fence bid job claimed_to job_done "
+        "attempt job_key limits limit_key weight pause signal stack step inbox batch schedule tick "
+        "deadline history tally total lock_name",
+        "select insert update": "release ledger_begin",
+        "select insert delete": "term event",
+        "select update delete": "repeated",
+        "select update": "shared_begin",
+        "select": "migration incarnation "
+        "jobs leaders nodes schedules ticks deadlines events locks workers",  # views
+    }.items()
+    for table in tables.split()
 }
-"""A worker's privileges on each table. TRUNCATE, REFERENCES and TRIGGER stay with the owner."""
+"""A worker's privileges on tables and views. The owner keeps TRUNCATE, REFERENCES and TRIGGER."""
 _SEQUENCES = {
     "token_seq": "usage select",
     "seat_seq": "usage select",
@@ -63,17 +41,6 @@ _SEQUENCES = {
     "event_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
-_VIEWS = (
-    "jobs",
-    "leaders",
-    "nodes",
-    "schedules",
-    "ticks",
-    "deadlines",
-    "events",
-    "locks",
-    "workers",
-)
 _FUNCTIONS = {
     ENQUEUE: ["enqueue", "send_signal", "make_batch"],
     WORKER: ["enqueue", "send_signal", "make_batch", "partitions", "note_timeline", "lift_tokens"],
@@ -82,21 +49,12 @@ _FUNCTIONS = {
 """Functions that are not open to everybody, because they run with the owner's rights."""
 
 
-def rights(role: str) -> list[tuple[str, str]]:
+def rights(role: str) -> Iterator[tuple[str, str]]:
     """(name, privilege) for tables, views, sequences and functions (``execute``)."""
-    return list(_rights(role))
-
-
-def _rights(role: str) -> Iterator[tuple[str, str]]:
     if role in (WORKER, OBSERVER):
-        for table, privileges in _TABLES.items():
+        for name, privileges in {**_TABLES, **_SEQUENCES}.items():
             for privilege in privileges.split() if role == WORKER else ["select"]:
-                yield table, privilege
-        for view in _VIEWS:
-            yield view, "select"
-        for sequence, privileges in _SEQUENCES.items():
-            for privilege in privileges.split() if role == WORKER else ["select"]:
-                yield sequence, privilege
+                yield name, privilege
     if role == ENQUEUE:
         yield "migration", "select"  # a program first checks whether it fits the schema
     for function in _FUNCTIONS[role]:

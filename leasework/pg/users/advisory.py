@@ -1,8 +1,5 @@
-"""A connection that holds one advisory lock and does nothing else.
-
-It never returns to a pool, whose reset would release the lock. It has a nonce, and knows the pid of
-its server process. With both, it queries pg_locks for whether the lock is still held.
-"""
+"""A connection that holds one advisory lock and does nothing else. It never returns to a pool,
+whose reset would release the lock."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class LockSession:
         session = await Session.open(settings, f"lock {job}" if job else "lock")
         made = cls(session, key, shared, whole_session)
         try:
-            check_schema(session.facts)
+            check_schema(session.facts.schema_number, session.facts.schema_min_known)
             if whole_session:
                 made._refuse_pooler()
             await made._prepare(nonce, settings.call_timeout, wait)

@@ -1,8 +1,5 @@
-"""Recognises the connections that users pass, whatever surrounds them.
-
-A monitoring agent (Datadog, Elastic APM) wraps what the driver's ``connect`` returns, and
-frameworks have proxies for the current request. None of the drivers is imported here.
-"""
+"""Recognises the connections that users pass, also inside proxies of frameworks and agents. None of
+the drivers is imported here."""
 
 from __future__ import annotations
 

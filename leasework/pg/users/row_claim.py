@@ -30,11 +30,9 @@ def check_lock(lock: str) -> str:
 
 
 def claiming(select: str, of: str | None, lock: str) -> str:
-    """``select`` with a lock on table ``of`` that skips rows that are already locked.
-
-    Raises WrongSelect if it is not a single select, already has a lock, or names no table: in a
-    join, every table's rows would be locked.
-    """
+    """``select`` with a lock on table ``of`` that skips rows that are already locked. Raises
+    WrongSelect if it is not a single select, already has a lock, or names no table: in a join,
+    every table's rows would be locked."""
     code = _NOT_CODE.sub(" ", select).strip()
     if code.endswith(";") or ";" in code:
         raise WrongSelect("this must be one select, without a semicolon", got=select)

@@ -1,10 +1,7 @@
 """Operations on the user's connection, inside the user's own transaction.
 
-The connection's encoding is the user's choice, so all texts are sent as JSON in ASCII.
-
-It may belong to psycopg (Connection, AsyncConnection), asyncpg, SQLAlchemy (Session, Connection,
-AsyncSession, AsyncConnection; over psycopg or asyncpg) or Django. None of them is imported here: a
-caller who passes one has it. On a sync driver these coroutines never suspend.
+The connection's encoding is the user's choice, so all texts are sent as JSON in ASCII. None of the
+drivers is imported here. On a sync driver these coroutines never suspend.
 """
 
 from __future__ import annotations

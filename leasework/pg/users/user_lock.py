@@ -27,12 +27,10 @@ async def lock_on(
     check: bool,
 ) -> tuple[bool, bool]:
     """Take the lock. Return whether it is acquired, and whether the server shows it (``check``).
-    ``wait`` is in seconds. None tries once.
-
-    A wait that ends without the lock leaves the transaction unchanged. If the server does not
-    answer at all, the connection's socket is shut down. Raises WrongConnection, Conflict (a
-    deadlock, or the role's statement_timeout), or Unavailable.
-    """
+    ``wait`` is in seconds; None tries once. A wait that ends without the lock leaves the
+    transaction unchanged. If the server does not answer at all, the connection's socket is shut
+    down. Raises WrongConnection, Conflict (a deadlock, or the role's statement_timeout), or
+    Unavailable."""
     params = {
         **key.params,
         "shared": shared,

@@ -1,10 +1,7 @@
 """What can be wrong: one registry of checks, behind status, doctor, dashboard, metrics and alerts.
 
-A check is declared once: its kind, what it means, what helps, and a function that turns facts into
-sentences. Everything else comes from :data:`CHECKS`: the metric ``leasework_problems`` has a series
-for each kind, `leasework metrics rules` an alert, and docs/reference/checks.md an entry. The doctor
-makes all checks; those of the set-up are its alone and have no metric. Those for an unreachable
-database have no function: the error is the finding.
+A check is declared once (ADR 30). The doctor makes all checks; those of the set-up are its alone
+and have no metric. Those for an unreachable database have no function: the error is the finding.
 """
 
 from leasework.watch.checks import nodes, jobs, limits, durable, schedules, house, setup  # isort: skip  # the order of what people read

@@ -1,7 +1,5 @@
-"""leasework's tables, views and functions, in the database of the project's App.
-
-To remove them, drop the schema: no migration deletes the jobs.
-"""
+"""leasework's tables, views and functions, in the database of the project's App. To remove them,
+drop the schema: no migration deletes the jobs."""
 
 from __future__ import annotations
 

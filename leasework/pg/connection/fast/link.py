@@ -1,16 +1,8 @@
-"""A connection whose socket the event loop watches for as long as the connection lives.
+"""A connection whose socket the event loop watches for as long as the connection lives (ADR 20).
 
-psycopg adds the socket and a timer to the loop for each wait, and removes both after it. That is
-about a third of the client's cost of a short statement. Here the socket stays, and input is read
-at once, in the loop's callback.
-
-That callback may never come: for a socket with a pending error, uvloop calls it once and never
-again, even if only the server's last message was read. So while a statement runs, the timer
-also calls ``look`` from time to time, and ``give_up`` when the statement's time is over.
-
-``send`` sends a statement without psycopg's cursor, which is most of the client's cost of a short
-statement (ADR 20). psycopg still converts values and rows. A statement is prepared at its fifth
-use, or when its values are big.
+The loop's callback may never come: for a socket with a pending error, uvloop calls it once and
+never again. So while a statement runs, a timer also calls ``look``, and ``give_up`` when the
+statement's time is over.
 """
 
 from __future__ import annotations
@@ -80,10 +72,8 @@ class Link(psycopg.AsyncConnection[Row]):
 
     def send(self, query: Query, params: Mapping[str, Any], ended: Ended) -> None:
         """Execute a statement as its own transaction. ``ended`` is called once, with the result
-        (see ``rows``) or a psycopg.Error, even if the caller was cancelled.
-
-        Raises psycopg.Error if the statement cannot be sent.
-        """
+        (see ``rows``) or a psycopg.Error, even if the caller was cancelled. Raises psycopg.Error if
+        the statement cannot be sent."""
         self._refuse_to_share()
         if self.lock.locked():
             raise psycopg.OperationalError("another statement is under way")
@@ -242,10 +232,8 @@ class Link(psycopg.AsyncConnection[Row]):
 
     def _take_in(self) -> None:
         """Read input between two statements: a notice, a changed setting, or the connection's end.
-
-        In a transaction, leave it to the next statement. If the connection were closed here,
-        psycopg would end the transaction's block without an error, as if it had been committed.
-        """
+        In a transaction, leave it to the next statement: if the connection were closed here,
+        psycopg would end the transaction's block without an error, as if it had been committed."""
         if self.pgconn.transaction_status != TransactionStatus.IDLE:
             self._leave()
             return
