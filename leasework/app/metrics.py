@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
+from typing import Any
 
 from leasework.app.home import Home
+from leasework.errors import ConfigError
 from leasework.tuning import Tuning
-from leasework.watch.metric_names import METRICS
+from leasework.watch.metric_names import COUNTER, HISTOGRAM, METRICS
 from leasework.watch.metrics import Sheet, read_metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -23,7 +25,7 @@ class Exposition:
         self._text = b""
 
     async def text(self) -> bytes:
-        """Return the metrics as text."""
+        """Return the metrics as text. Raises ConfigError without the extra ``prometheus``."""
         async with self._lock:
             now = self._app.env.boot_now()
             if now - self._made_at >= Tuning.metrics_seconds:
@@ -34,24 +36,37 @@ class Exposition:
 
 
 def as_text(sheet: Sheet) -> bytes:
-    """Return the sheet in Prometheus' text format."""
-    lines = []
-    for name, known in METRICS.items():
-        lines += [f"# HELP {name} {known.meaning}", f"# TYPE {name} {known.kind}"]
-        for queue in sorted(sheet.durations.get(name, {})):
-            buckets, total = sheet.histogram(name, queue)
-            for bound, count in buckets:
-                lines.append(_sample(f"{name}_bucket", {"le": bound, "queue": queue}, count))
-            lines.append(_sample(f"{name}_count", {"queue": queue}, buckets[-1][1]))
-            lines.append(_sample(f"{name}_sum", {"queue": queue}, total))
-        for labels, value in sorted(sheet.series.get(name, {}).items()):
-            lines.append(_sample(name, dict(zip(known.labels, labels, strict=True)), value))
-    return "\n".join([*lines, ""]).encode()
+    """Return the sheet in Prometheus' text format. Raises ConfigError without the package
+    prometheus-client."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+    except ImportError:
+        raise ConfigError(
+            "metrics need the package prometheus-client",
+            do="install leasework's extra 'prometheus'",
+        ) from None
 
+    class Collector:
+        def collect(self) -> Iterable[Any]:
+            for name, known in METRICS.items():
+                if known.kind == HISTOGRAM:
+                    told = HistogramMetricFamily(name, known.meaning, labels=known.labels)
+                    for queue in sorted(sheet.durations.get(name, {})):
+                        buckets, total = sheet.histogram(name, queue)
+                        told.add_metric([queue], buckets, total)
+                    yield told
+                    continue
+                kind = CounterMetricFamily if known.kind == COUNTER else GaugeMetricFamily
+                family = kind(name, known.meaning, labels=known.labels)
+                for labels, value in sorted(sheet.series.get(name, {}).items()):
+                    family.add_metric(labels, value)
+                yield family
 
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items())
-    return f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector())  # type: ignore[arg-type, unused-ignore]
+    return generate_latest(registry)
