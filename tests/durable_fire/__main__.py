@@ -16,7 +16,7 @@ from leasework.config import Settings
 from leasework.pg.schema import migrate
 from tests.durable_fire.builds import BUILDS, BY_NAME, apply_to_database
 from tests.durable_fire.faults import Fire
-from tests.durable_fire.judge import History, judge
+from tests.durable_fire.judge import ENDED, History, judge
 from tests.limits_fire.__main__ import DRAIN_SECONDS, SERVER
 from tests.limits_fire.judge import Check
 from tests.limits_fire.record import SETUP
@@ -87,7 +87,8 @@ def main() -> int:
             print(f"{build.name:15} {build.takes_out}")
         return 0
     checks = run(given.seconds, given.seed, given.broken, given.drain)
-    caught = [check.name for check in checks if check.found]
+    # a short drain of a slow machine is no proof
+    caught = [c.name for c in checks if c.found and c.name != ENDED]
     if given.broken:
         print(f"{given.broken}: {'caught by ' + ', '.join(caught) if caught else 'NOT CAUGHT'}")
         return 0 if caught else 1

@@ -100,9 +100,12 @@ class Handlers:
         await self.pay(ctx, "pay")
         await ctx.sleep(random.uniform(0, 0.4))
         await self.event(ctx, "go")
-        async with asyncio.TaskGroup() as group:
-            for name in "xyz":
-                group.create_task(self.plain(ctx, name))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in "xyz":
+                    group.create_task(self.plain(ctx, name))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
         if self.release:
             await self.pay(ctx, "pay again")
         await self.event(ctx, "late", timeout=random.uniform(0.02, 0.5))
@@ -134,6 +137,7 @@ class Handlers:
 
         try:
             await self.plain(ctx, "plan")
+            await asyncio.sleep(random.choice((0.0, 0.2)))
             self.saw(ctx, "spawn", str(await ctx.spawn(child("spawn", 0))))
             nested = {"task": "parent", "depth": depth - 1, "width": 2} if depth else {}
             found = await ctx.gather(

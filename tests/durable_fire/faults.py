@@ -80,9 +80,9 @@ class Fire(faults.Fire):
             await asyncio.sleep(0.2)
             return
         draw = self.rng.random()
-        if draw < 0.6:
+        if draw < 0.5:
             await self._jobs(connection)
-        elif draw < 0.8:
+        elif draw < 0.65:
             await self._batch(connection)
         else:
             chain = str(uuid4())
@@ -133,6 +133,8 @@ class Fire(faults.Fire):
                 "take": "select id, claim_token from leasework.job where node is not null",
                 "expire": "select id, 0 from leasework.node",
             }[what]
+            if what == "cancel" and self.rng.random() < 0.5:
+                find += " and task_name = 'parent' and node is not null"
             if what == "retry":
                 bad = "true" if self.rng.random() < 0.2 else "state <> 'completed'"
                 find += " and " + bad
@@ -168,13 +170,23 @@ class Fire(faults.Fire):
             group.create_task(self._with_connection(self.look, 0.2, 0.4))
             group.create_task(self._again(self.kill, 0.5, 2.0))
             group.create_task(self._again(self._freezes, 1.0, 3.0))
+            group.create_task(self._again(self.replace, 0.5, 1.0))
             group.create_task(self._again(self.cut, 0.1, 0.8))
             group.create_task(self._again(self.people, 0.05, 0.3))
             await asyncio.sleep(seconds)
             self.burning = False
-        for worker in self.workers:
+
+    async def replace(self) -> None:
+        """Start a worker for each that ended, because its node was declared dead."""
+        for worker in list(self.workers):
             if not worker.process.is_alive():
-                self.tally.errors.append(f"a worker ended with {worker.process.exitcode}")
+                self.workers.remove(worker)
+                self.tally.did["ended by itself"] += 1
+                self.start_worker()
+
+    async def _freezes(self) -> None:
+        with suppress(ProcessLookupError):
+            await super()._freezes()
 
     async def look(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Look for jobs that wait for what is there."""
@@ -191,10 +203,7 @@ class Fire(faults.Fire):
         end, left = time.time() + seconds, -1
         async with await self._connect() as connection:
             while left and time.time() < end:
-                for worker in list(self.workers):
-                    if not worker.process.is_alive():
-                        self.workers.remove(worker)
-                        self.start_worker()
+                await self.replace()
                 await self.look(connection)
                 rows = await connection.execute(
                     SUSPENDED + " and not exists (select 1 from leasework.inbox i "

@@ -160,7 +160,7 @@ class Fire:
         async with await self._connect() as connection:
             rows = await connection.execute(
                 "select a.pid, pg_terminate_backend(a.pid) from pg_stat_activity a "
-                "where a.application_name like 'leasework%' and a.pid <> pg_backend_pid() "
+                "where a.application_name like 'leasework%%' and a.pid <> pg_backend_pid() "
                 "order by a.state = 'active' and a.query ~ %s desc, random() limit 1",
                 [self.cut_first],
             )

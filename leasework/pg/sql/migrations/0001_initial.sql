@@ -1916,6 +1916,10 @@ begin
     if found then
         perform leasework.make_batch(batch, jsonb_build_object('parent', of_job), request, clock);
     end if;
+    -- jobs that a person runs again before their results are recorded are waited for, too
+    update leasework.batch b set ended_at = null, failed = null from leasework.step s
+    where s.job = of_job and s.name = of_name and s.open and s.kind = 'gather' and b.id = (s.result #>> '{}')::uuid
+      and b.ended_at is not null and exists (select 1 from leasework.job j where j.batch = b.id);
     return query
         select s.kind, s.open, s.result,
                s.open and s.kind = 'gather' and (select b.ended_at is not null from leasework.batch b where b.id = (s.result #>> '{}')::uuid)
@@ -1923,22 +1927,29 @@ begin
 end $$;
 
 -- Copy what the jobs of an ended batch returned to the step that waited for them: [id, state, result, error] of each, in
--- their order. Null: the claim was lost.
+-- their order. Null: the claim was lost. False: one of them runs again, and has no result.
 create function leasework.gathered(of_job uuid, of_token bigint, its_node uuid, of_name text, clock timestamptz default null)
 returns jsonb
 language plpgsql volatile as $$
 declare
+    s             leasework.step;
     found_results jsonb;
 begin
-    if leasework.keeps_claim(of_job, of_token, its_node) then
-        update leasework.step s
-        set open = false, token = of_token, seconds = extract(epoch from coalesce(clock, clock_timestamp()) - s.at),
-            result = coalesce((select jsonb_agg(jsonb_build_array(d.id, d.state, d.result, d.last_error) order by d.id)
-                               from leasework.job_done d where d.batch = (s.result #>> '{}')::uuid), '[]')
-        where s.job = of_job and s.name = of_name
-        returning s.result into found_results;
+    if not leasework.keeps_claim(of_job, of_token, its_node) then
+        return null;
     end if;
-    return found_results;
+    select * into s from leasework.step x where x.job = of_job and x.name = of_name;
+    if not s.open then
+        return s.result; -- by a try whose answer was lost
+    end if;
+    update leasework.step x
+    set open = false, token = of_token, seconds = extract(epoch from coalesce(clock, clock_timestamp()) - x.at),
+        result = coalesce((select jsonb_agg(jsonb_build_array(d.id, d.state, d.result, d.last_error) order by d.id)
+                           from leasework.job_done d where d.batch = (s.result #>> '{}')::uuid), '[]')
+    where x.job = of_job and x.name = of_name
+      and not exists (select 1 from leasework.job j where j.batch = (s.result #>> '{}')::uuid)
+    returning x.result into found_results;
+    return coalesce(found_results, 'false');
 end $$;
 
 -- Enqueue what follows a job or a batch. A job that cannot be enqueued becomes an event, so that it does not keep the one
@@ -1964,6 +1975,7 @@ declare
     moment timestamptz := coalesce(clock, clock_timestamp());
     b      leasework.batch;
     bad    integer;
+    again  boolean;
     info   jsonb;
     woken  text[] := '{}';
 begin
@@ -1976,8 +1988,10 @@ begin
         -- a row that somebody's transaction has locked must not hold up the other batches
         perform from leasework.job j where j.id = b.parent for no key update skip locked;
         continue when not found and exists (select 1 from leasework.job j where j.id = b.parent);
-        select count(*) into bad from leasework.job_done d
-        where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
+        -- a person may have run one again meanwhile
+        select count(*), exists (select 1 from leasework.job j where j.batch = b.id) into bad, again
+        from leasework.job_done d where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
+        continue when again;
         update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
         info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
         perform leasework.call_back(b.on_done, info, 'on_done of batch ' || b.id, moment);
