@@ -139,7 +139,9 @@ class Handlers:
             await self.plain(ctx, "plan")
             await asyncio.sleep(random.choice((0.0, 0.2)))
             self.saw(ctx, "spawn", str(await ctx.spawn(child("spawn", 0))))
-            nested = {"task": "parent", "depth": depth - 1, "width": 2} if depth else {}
+            nested: dict[str, Any] = {}
+            if depth:
+                nested = {"task": "parent", "depth": depth - 1, "width": 2}
             found = await ctx.gather(
                 [child("gather", n, **nested) for n in range(width)], return_exceptions=True
             )

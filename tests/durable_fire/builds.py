@@ -25,27 +25,31 @@ class Build:
     patch: Callable[[], None] | None = None
 
 
-_CLAIM = """,
-         lateral (select 1 from leasework.job j where j.id = a.job and j.claim_token = a.token and j.node = %(node)s
-                  for key share) l"""
-_MINE = """    where id = cast(%(job)s as uuid) and claim_token = cast(%(token)s as bigint) and node = cast(%(node)s as uuid)
-    for key share"""
+_CLAIM = "and j.claim_token = a.token and j.node = %(node)s\n                  for key share"
+_NO_CLAIM = "and %(node)s::uuid is not null"
+_MINE = (
+    "and claim_token = cast(%(token)s as bigint) and node = cast(%(node)s as uuid)\n"
+    "    for key share"
+)
+_NOT_MINE = "and cast(%(token)s as bigint) > 0 and cast(%(node)s as uuid) is not null"
 _BATCH_LOCKED = r"order by x\.made_at limit 100 for update skip locked"
 _LATER = """
 create table fire.later (callback jsonb);
-create or replace function leasework.call_back(callback jsonb, batch jsonb, label text, clock timestamptz)
+create or replace function leasework.call_back(
+    callback jsonb, batch jsonb, label text, clock timestamptz)
 returns void language plpgsql volatile as $$
 begin
     if callback is not null and batch is not null then
-        insert into fire.later values (jsonb_build_object('payload', jsonb_build_object('batch', batch)) || callback);
+        insert into fire.later
+        values (jsonb_build_object('payload', jsonb_build_object('batch', batch)) || callback);
     elsif callback is not null then
         perform leasework.enqueue(callback, clock);
     end if;
 end $$;
 """
 _KEEPS = """
-create or replace function leasework.keeps_claim(of_job uuid, of_token bigint, its_node uuid) returns boolean
-language sql stable return true;
+create or replace function leasework.keeps_claim(of_job uuid, of_token bigint, its_node uuid)
+returns boolean language sql stable return true;
 """
 _NEVER = """
 create or replace function leasework.has_come(of_job uuid, waits text) returns boolean
@@ -58,7 +62,9 @@ def _two_commits() -> None:
 
     record = UserConnections.record_step
 
-    async def committed_before(self: UserConnections, connection: Any, node: Any, item: Any) -> None:
+    async def committed_before(
+        self: UserConnections, connection: Any, node: Any, item: Any
+    ) -> None:
         commit = connection.commit()
         if asyncio.iscoroutine(commit):
             await commit
@@ -103,34 +109,43 @@ BUILDS = (
     ),
     Build(
         "early-end", "a batch ends while its last jobs run",
-        (("end_batches", ((r"where j\.batch = x\.id\)", "where j.batch = x.id and j.node is null)"),)),),
+        (("end_batches", (
+            (r"where j\.batch = x\.id\)", "where j.batch = x.id and j.node is null)"),
+            ("continue when again;", ""))),),
     ),
     Build(
         "late-record", "a step is recorded without a look at its claim",
-        sql=(("step/record", ((_CLAIM, ""),)), ("user/step", ((_MINE, "    where id = cast(%(job)s as uuid)"
-              " and cast(%(token)s as bigint) > 0 and cast(%(node)s as uuid) is not null"),))),
+        sql=(("step/record", ((_CLAIM, _NO_CLAIM),)), ("user/step", ((_MINE, _NOT_MINE),))),
     ),
     Build("lost-claim", "a lost claim waits, and makes jobs", script=_KEEPS),
     Build("two-commits", "an effect is committed before its record", patch=_two_commits),
     Build(
         "again", "a step makes its jobs at each start",
-        (("gather", ((r"if found then", "if found then null; end if; if true then"),
-                     (r"make_batch\(batch,", "make_batch(case when found then batch else leasework.new_id() end,"))),),
+        (("gather", (
+            (r"if found then", "if found then null; end if; if true then"),
+            (r"make_batch\(batch,",
+             "make_batch(case when found then batch else leasework.new_id() end,"))),),
     ),
     Build(
         "taken-only", "a signal is taken, and its step is not recorded",
         (("wait_in_step", ((r"if came or s\.until <= moment then",
            "if came then s.open := false; s.result := taken; elsif s.until <= moment then"),)),),
     ),
-    Build("calls-later", "a batch calls after its end was committed", script=_LATER, patch=_call_later),
+    Build(
+        "calls-later", "a batch calls after its end was committed",
+        script=_LATER, patch=_call_later,
+    ),
     Build(
         "no-lane", "a job resumes outside its lane",
-        (("resume", ((r"ready = lane is null, held_because = case when lane is not null then 'limit' end",
-                      "ready = true, held_because = null"),)),),
+        (("resume", ((
+            r"ready = lane is null, held_because = case when lane is not null then 'limit' end",
+            "ready = true, held_because = null"),)),),
     ),
     Build(
         "stubborn", "a job that is being cancelled makes others",
-        (("gather", ((r"or \(select j\.cancel_requested from leasework\.job j where j\.id = of_job\)", ""),)),),
+        (("gather", ((
+            r"or \(select j\.cancel_requested from leasework\.job j where j\.id = of_job\)",
+            ""),)),),
     ),
     Build(
         "any-order", "results of children come as they ended",

@@ -30,8 +30,9 @@ from leasework.job j join leasework.step s on s.job = j.id and s.open and s.kind
 where j.node is null and not j.ready and j.run_at > clock_timestamp() + interval '100 ms' and (
     j.held_because = 'event' and exists (select 1 from leasework.inbox i
                                          where i.job = j.id and i.name = split_part(s.name, '[', 1))
-    or j.held_because = 'gather' and exists (select 1 from leasework.batch b
-                                             where b.id::text = s.result #>> '{}' and b.ended_at is not null))
+    or j.held_because = 'gather' and exists (
+        select 1 from leasework.batch b
+        where b.id::text = s.result #>> '{}' and b.ended_at is not null))
 """
 """Jobs that wait for what is there. No snapshot may have one."""
 ROOM = """
@@ -55,7 +56,8 @@ class Fire(faults.Fire):
 
     # -- what applications do --------------------------------------------------------------------
     def _request(self, kinds: Any = None) -> dict[str, Any]:
-        draw, job = self.rng.random(), dict(LASTING)
+        draw = self.rng.random()
+        job: dict[str, Any] = dict(LASTING)
         who = str(self.rng.randrange(3))
         if draw < 0.35:
             job |= {"task": "flow", "payload": {"who": who}}
@@ -92,7 +94,9 @@ class Fire(faults.Fire):
 
     async def _jobs(self, connection: psycopg.AsyncConnection[Any]) -> None:
         jobs = [self._request() for _ in range(self.rng.randint(1, 4))]
-        rows = await connection.execute("select id::text from leasework.enqueue(%s)", [json.dumps(jobs)])
+        rows = await connection.execute(
+            "select id::text from leasework.enqueue(%s)", [json.dumps(jobs)]
+        )
         ids = [row[0] for row in await rows.fetchall()]
         self.tally.committed |= {i: j["task"] for i, j in zip(ids, jobs, strict=True)}
         self.tally.did["enqueue"] += len(jobs)
@@ -129,7 +133,7 @@ class Fire(faults.Fire):
             what = self.rng.choice(("cancel", "retry", "retry", "take", "take", "take", "expire"))
             find = {
                 "cancel": "select id, 0 from leasework.job where task_name <> 'link'",
-                "retry": "select id, 0 from leasework.job_done where finished_at > now() - interval '5 s'",
+                "retry": "select id, 0 from leasework.job_done where now() - finished_at < '5 s'",
                 "take": "select id, claim_token from leasework.job where node is not null",
                 "expire": "select id, 0 from leasework.node",
             }[what]
@@ -192,7 +196,9 @@ class Fire(faults.Fire):
         """Look for jobs that wait for what is there."""
         rows = await connection.execute(ASLEEP.encode())
         for job, because, name, at in await rows.fetchall():
-            self.asleep.append(f"{job} is held for the {because} {name!r}, which is there, at {at:.3f}")
+            self.asleep.append(
+                f"{job} is held for the {because} {name!r}, which is there, at {at:.3f}"
+            )
         rows = await connection.execute(ROOM.encode(), [CONCURRENCY])
         [[suspended, beyond]] = await rows.fetchall()
         self.suspended += suspended
@@ -226,5 +232,3 @@ class Fire(faults.Fire):
                 )
                 self.tally.errors += [f"left: {row}" for row in await rows.fetchall()]
         return left
-
-

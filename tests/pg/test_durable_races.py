@@ -22,7 +22,7 @@ from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
 ENDS = "select ended from leasework.end_batches()"
-BLOCKED = "select cardinality(pg_blocking_pids(%s)) > 0"
+BLOCKED = "select 1 where cardinality(pg_blocking_pids(%s)) > 0"
 
 
 @pytest.fixture
@@ -33,7 +33,8 @@ async def bench(app: App, migrated: str) -> Any:
 
 async def gather(bench: Bench, parent: ClaimedJob) -> Any:
     jobs = [
-        JobRequest(task="t", payload="{}").as_request(UUID(int=number), 1 << 20) for number in (1, 2)
+        JobRequest(task="t", payload="{}").as_request(UUID(int=number), 1 << 20)
+        for number in (1, 2)
     ]
     mine = (bench.node, parent.id, parent.claim_token)
     return await bench.store.gather(*mine, "gather", "gather", uuid4(), jobs, None)
@@ -74,21 +75,27 @@ async def test_a_record_of_results_whose_answer_was_lost_is_repeated(bench: Benc
     assert await gathered(bench, parent) == first
 
 
-async def held_up(
+CALL = {"task": "told", "unique": "u"}
+STOP = """
+create function stop() returns trigger language plpgsql set lock_timeout = 0 as $$
+begin perform pg_advisory_xact_lock(7); return null; end $$;
+create trigger stop after update on leasework.batch for each row when (new.total = 0)
+execute function stop();
+"""
+
+
+async def stopped(
     bench: Bench, migrated: str, sql: Sql, meanwhile: Callable[[], Awaitable[Any]]
 ) -> None:
-    """End batches. The first one's call waits for a unique key, which is held ``meanwhile``."""
-    call = {"task": "told", "unique": "u"}
-    await bench.store.make_batch(uuid4(), {"on_done": call}, [], None)
+    """End batches. After the first one's end, it is stopped until ``meanwhile`` is over."""
+    await sql(STOP)
+    await bench.store.make_batch(uuid4(), {}, [], None)
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as ender:
-        await bench.user.execute("select leasework.enqueue(%s)", [json.dumps(call)])
+        await bench.user.execute("select pg_advisory_xact_lock(7)")
 
-        async def blocked() -> bool:
-            [[found]] = await sql(BLOCKED, [ender.info.backend_pid])
-            return bool(found)
-
+        pid = ender.info.backend_pid
         ending = asyncio.create_task(ender.execute(ENDS))
-        await until_async(blocked, what="the end waits")
+        await until_async(lambda: sql(BLOCKED, [pid]), what="the end waits")
         await meanwhile()
         await bench.user.rollback()
         await ending
@@ -108,6 +115,20 @@ async def test_a_job_that_runs_again_while_its_batch_ends_keeps_it_open(
     await sql("update leasework.batch set made_at = now() + interval '1 minute'")
     [member] = await bench.claim()
     await bench.ack(member, state=State.DISCARDED)
-    await held_up(bench, migrated, sql, run_again)
+    await stopped(bench, migrated, sql, run_again)
     assert (await app.get_batch(batch)).ended_at is None
     assert await sql("select 1 from leasework.job where task_name = 'good'") == []
+
+
+async def test_a_batch_whose_call_finds_its_key_held_ends_later_and_calls(
+    bench: Bench, sql: Sql
+) -> None:
+    """The call would be lost, as one that cannot be enqueued."""
+    await bench.store.make_batch(uuid4(), {"on_done": CALL}, [], None)
+    await bench.store.make_batch(uuid4(), {"on_done": {"task": "other"}}, [], None)
+    await bench.user.execute("select leasework.enqueue(%s)", [json.dumps(CALL)])
+    assert await bench.store.end_batches(None) == (1, True)
+    await bench.user.rollback()
+    assert await bench.store.end_batches(None) == (1, False)
+    tasks = await sql("select task_name from leasework.job order by 1")
+    assert tasks == [("other",), ("told",)]

@@ -1963,6 +1963,9 @@ begin
     perform leasework.enqueue(case when callback ? 'payload' or batch is null then '{}'
                                    else jsonb_build_object('payload', jsonb_build_object('batch', batch)) end || callback, clock);
 exception when others then
+    if batch is not null and sqlstate in ('55P03', '40P01') then
+        raise; -- somebody's transaction holds its unique key: the batch ends later
+    end if;
     insert into leasework.event (at, kind, level, fields)
     values (clock, 'callback_failed', 'error', jsonb_build_object('name', label, 'error', sqlerrm));
 end $$;
@@ -1970,7 +1973,7 @@ end $$;
 -- End the batches of which no unfinished job is left: enqueue their callbacks, and resume the jobs that wait for them.
 -- Any process may do this at any time. Returns how many have ended, and whether any is open.
 create function leasework.end_batches(clock timestamptz default null) returns table (ended integer, open boolean)
-language plpgsql volatile as $$
+language plpgsql volatile set lock_timeout = '200ms' as $$
 declare
     moment timestamptz := coalesce(clock, clock_timestamp());
     b      leasework.batch;
@@ -1992,11 +1995,15 @@ begin
         select count(*), exists (select 1 from leasework.job j where j.batch = b.id) into bad, again
         from leasework.job_done d where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
         continue when again;
-        update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
-        info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
-        perform leasework.call_back(b.on_done, info, 'on_done of batch ' || b.id, moment);
-        perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, info,
-                                    case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
+        begin
+            update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
+            info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
+            perform leasework.call_back(b.on_done, info, 'on_done of batch ' || b.id, moment);
+            perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, info,
+                                        case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
+        exception when lock_not_available or deadlock_detected then
+            continue; -- a key of its calls is held: the next round
+        end;
         if b.parent is not null then
             -- also if it does not wait yet: as in leasework.send_signal
             if exists (select 1 from leasework.job j where j.id = b.parent and j.held_because = 'gather'
