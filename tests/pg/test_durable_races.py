@@ -95,7 +95,7 @@ async def stopped(
 
         pid = ender.info.backend_pid
         ending = asyncio.create_task(ender.execute(ENDS))
-        await until_async(lambda: sql(BLOCKED, [pid]), what="the end waits")
+        assert await until_async(lambda: sql(BLOCKED, [pid]), what="the end waits")
         await meanwhile()
         await bench.user.rollback()
         await ending
