@@ -44,6 +44,7 @@ IN_SIGNATURES = {
     "leasework.app.core": "Lifespan",
     "leasework.app.deadlines": "Due OnBreach",
     "leasework.app.flow": "Claim",
+    "leasework.app.home": "Follows",
     "leasework.app.definitions": "Registers Schedules",
     "leasework.app.diagnosis": "Role",
     "leasework.app.sync": "Callback",
@@ -51,6 +52,7 @@ IN_SIGNATURES = {
     "leasework.model.deadline": "AnyTask Since Until",
     "leasework.model.limits": "FromArguments",
     "leasework.model.states": "StateName",
+    "leasework.store.durable": "BatchView Ended",
     "leasework.testing.contexts": "Note",
 }
 """Names of types that stand in signatures and that nobody imports."""

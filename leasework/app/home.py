@@ -183,7 +183,8 @@ class Home:
 
     async def batch_results(self, batch: UUID, *, after: UUID | None = None) -> list[Ended]:
         """Return the jobs of a batch that have ended, in their order: id, state, result, error. At
-        most 1,000; those behind ``after``, the last id of a page, are the next ones."""
+        most 1,000; those behind ``after``, the last id of a page, are the next ones. Raises
+        BadPayload for results that the codec cannot read."""
         found = await (await self.store()).batch_results(batch, after or UUID(int=0), 1000)
         return [one._replace(result=opened(self.codec, one.result)) for one in found]
 
@@ -230,14 +231,17 @@ class Home:
         wanted = JobFilter.only(state=state, queue=queue, task=task, tag=tag)
         return await (await self.client()).jobs(wanted, limit)
 
-    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+    async def cancel(
+        self, job: UUID | str, reason: str = "cancelled", *, family: bool = False
+    ) -> bool:
         """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
-        already finished. ``reason`` is stored with the job. Raises JobNotFound, and ConfigError for
-        a reason that cannot be stored::
+        already finished. ``reason`` is stored with the job. ``family``: also cancel the jobs that
+        it has made with ``ctx.gather`` and ``ctx.spawn``, and those have made. Raises JobNotFound,
+        and ConfigError for a reason that cannot be stored::
 
             await app.cancel(job_id, "the order was withdrawn")
         """
-        return await (await self.client()).cancel(job, reason)
+        return await (await self.client()).cancel(job, reason, family)
 
     async def retry(self, job: UUID | str) -> bool:
         """Run a finished job again, or make a waiting one due now. Return False if the job is

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from leasework.cli import tables
 from leasework.cli.asking import (
@@ -105,26 +108,33 @@ _act_options = together(
 @jobs.command("cancel")
 @_act_options
 @click.option("--reason", default="", help="Reason to record with the job.")
-def cancel_job(job_id: str | None, where: str | None, yes: bool, reason: str, **_: Any) -> None:
+@click.option("--family", is_flag=True, help="Also cancel the jobs that this one has made.")
+def cancel_job(
+    job_id: str | None, where: str | None, yes: bool, reason: str, family: bool, **_: Any
+) -> None:
     """Cancel waiting jobs; request cancellation of running jobs."""
     told_many = "cancelled, or cancellation requested if running"
+    _only_one(where, family, "--family")
     if _many("cancel", job_id, where, yes, told_many, reason):
         return
-    found = _on_one(job_id, lambda acting, job: acting.cancel(job, reason))
+    found = _on_one(job_id, lambda acting, job: acting.cancel(job, reason, family=family))
     told = {"waiting": "was cancelled", "running": "was asked to stop"}
     _say(found, told, "has already finished")
 
 
 @jobs.command("retry")
 @_act_options
-def retry_job(job_id: str | None, where: str | None, yes: bool, **_: Any) -> None:
+@click.option("--from", "step", metavar="STEP", help="Repeat this step and those after it.")
+def retry_job(job_id: str | None, where: str | None, yes: bool, step: str | None, **_: Any) -> None:
     """Run finished jobs again, and waiting jobs now.
 
-    --where needs a state, because it would otherwise run completed jobs again.
+    --where needs a state, because it would otherwise run completed jobs again. A job that did not
+    complete keeps the steps that it has recorded.
     """
+    _only_one(where, bool(step), "--from")
     if _many("retry", job_id, where, yes, "queued to run now"):
         return
-    found = _on_one(job_id, lambda acting, job: acting.retry(job))
+    found = _on_one(job_id, lambda acting, job: acting.retry(job, step))
     told = {"waiting": "was queued to run now", "finished": "was queued to run now"}
     _say(found, told, "is already running")
 
@@ -159,6 +169,55 @@ def reprioritize_job(
     _say(found, {"waiting": f"was {told}"}, why)
 
 
+@jobs.command("signal")
+@click.argument("job_id", metavar="ID")
+@click.argument("name")
+@click.argument("payload", required=False)
+@database_options
+def signal_job(job_id: str, name: str, payload: str | None, **_: Any) -> None:
+    """Send a signal to a job. PAYLOAD is JSON, such as '{"by": "kim"}'."""
+    value = None
+    if payload is not None:
+        with suppress(ValueError):
+            value = json.loads(payload)
+        if value is None:
+            raise click.BadParameter(f"{payload!r} is not JSON", param_hint="PAYLOAD")
+
+    async def send(acting: Operator, job: UUID) -> str:
+        return "sent" if await acting.signal(job, name, value) else ""
+
+    _say(_on_one(job_id, send), {"sent": f"got the signal {name}"}, "has already finished")
+
+
+@jobs.command("steps")
+@click.argument("job_id", metavar="ID")
+@table_options
+def steps_of_job(job_id: str, **_: Any) -> None:
+    """List what a job's handler has recorded, and what it waits for."""
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        acting, job = await _named(app, job_id)
+        return [asdict(step) for step in await acting.reports.steps(job)]
+
+    show_rows(ask(work), tables.STEPS, "No steps.")
+
+
+@jobs.command("family")
+@click.argument("job_id", metavar="ID")
+@limit_option(1000)
+@table_options
+def family_of_job(job_id: str, limit: int, **_: Any) -> None:
+    """List the jobs that a job has made, and those have made, as a tree."""
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        from leasework.store.durable import in_order  # imported late: --help must be quick
+
+        acting, job = await _named(app, job_id)
+        return [asdict(one) for one in in_order(await acting.reports.family([job], limit))]
+
+    show_rows(ask(work), tables.FAMILY, "It has made no jobs.")
+
+
 @jobs.command("stack")
 @click.argument("job_id", metavar="ID")
 @database_options
@@ -184,6 +243,11 @@ async def _stack(app: App, job_id: str) -> Found:
         if found and found.says is not None:
             return job, found.says
     return job, ""
+
+
+def _only_one(where: str | None, given_too: bool, option: str) -> None:
+    if where is not None and given_too:
+        raise click.UsageError(f"{option} needs a job ID, and not --where.")
 
 
 def _on_one(job_id: str | None, action: Callable[[Operator, UUID], Awaitable[str]]) -> Found:

@@ -36,6 +36,12 @@ def _seconds(name: str, after: str = "") -> Callable[[Row], Any]:
     return lambda row: None if row[name] is None else duration(max(0.0, row[name])) + after
 
 
+def _line(value: Any) -> str | None:
+    from leasework.model.masking import masked  # imported late: --help must be quick
+
+    return None if value is None else json.dumps(masked(value), default=str)[:LINE_CHARS]
+
+
 def _attempt(row: Row) -> str:
     return f"{row['attempt']}/{row['max_attempts'] + row['crashes']}"
 
@@ -103,6 +109,22 @@ ATTEMPTS: list[Column] = [
     Column("outcome", _key("outcome")),
     Column("worker", _key("worker_id"), rank=4, short=_WORKER),
     Column("error", _error("error"), rank=1, cut=24),
+]
+STEPS: list[Column] = [
+    Column("step", _key("name"), cut=24),
+    Column("kind", _key("kind"), rank=3),
+    Column("recorded", lambda row: None if row["open"] else row["at"], rank=4),
+    Column("waits since", lambda row: row["at"] if row["open"] else None, rank=1),
+    Column("until", _key("until"), rank=5),
+    Column("took", _seconds("seconds"), rank=2),
+    Column("result", lambda row: _line(row["result"]), rank=6, cut=24),
+]
+FAMILY: list[Column] = [
+    Column("job", lambda row: "  " * (row["depth"] - 1) + str(row["id"])),
+    Column("task", _key("task"), rank=1, cut=24),
+    Column("state", _key("state")),
+    Column("started", _key("started_at"), rank=3),
+    Column("ended", _key("completed_at"), rank=2),
 ]
 SCHEDULES: list[Column] = [
     Column("app", _key("app"), rank=6, cut=10),

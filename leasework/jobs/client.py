@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from operator import eq
 from typing import Any, Generic, NamedTuple, Protocol
@@ -16,6 +17,7 @@ from leasework.config import Settings, check_text
 from leasework.env import Env, id_of
 from leasework.jobs import tracing
 from leasework.jobs.bulk import BulkJobs, Pair, not_a_job
+from leasework.jobs.family import cancel_family
 from leasework.model.codec import Codec, opened, sealed
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable, encode
@@ -256,11 +258,14 @@ class Client:
         except errors.BadPayload as error:
             return Unreadable(error.what)
 
-    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+    async def cancel(
+        self, job: UUID | str, reason: str = "cancelled", family: bool = False
+    ) -> bool:
         """Cancel a waiting job now, or tell a running one to stop. Return False if the job has
         already finished. Raises JobNotFound."""
         check_text("reason", reason, self._settings.limits.text_chars)
-        where = await self._store.cancel(job_id_of(job), reason, self._env.due_now())
+        act = partial(cancel_family, self._store) if family else self._store.cancel
+        where = await act(job_id_of(job), reason, self._env.due_now())
         if where is None:
             raise no_such_job(job)
         return where != "finished"

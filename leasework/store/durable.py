@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from leasework.store.operation import Now, Operations, operation, value
 
+MAKE_BATCH = "batch/make"
+
 
 class StepView(Struct, frozen=True):
     """A step of a job."""
@@ -83,11 +85,40 @@ class Ended(NamedTuple):
     error: str | None
 
 
+class Relative(Struct, frozen=True):
+    """A job that another one has made."""
+
+    id: UUID
+    parent: UUID
+    depth: int
+    """1: a child."""
+    task: str
+    state: str
+    started_at: datetime | None
+    completed_at: datetime | None
+
+
+def in_order(family: Sequence[Relative]) -> list[Relative]:
+    """Return a family as a tree is read: each job followed by those that it has made."""
+    children: dict[UUID, list[Relative]] = {}
+    for one in family:
+        children.setdefault(one.parent, []).append(one)
+    made = {one.id for one in family}
+    left = [one for one in reversed(family) if one.parent not in made]
+    found: list[Relative] = []
+    while left:
+        found.append(left.pop())
+        left += reversed(children.get(found[-1].id, ()))
+    return found
+
+
 class DurableCounts(Struct, frozen=True):
     """Each is counted up to 10,000."""
 
     suspended: Mapping[str, int]
     """By what they wait for: ``sleep``, ``event``, ``gather``."""
+    overdue: int
+    """Those that should have resumed more than a minute ago."""
     signals: int
     """Signals that no job has taken."""
     signal_seconds: float | None
@@ -96,14 +127,34 @@ class DurableCounts(Struct, frozen=True):
     """The job of that one."""
     batches: int
     """Batches that have not ended."""
-    batch_seconds: float | None
-    """Since the oldest of them was made."""
+    stuck_batch: UUID | None
+    """One whose last jobs nobody can run."""
 
 
-class DurableStore(Operations):
+class DurableReports(Operations):
     @operation("step/load")
     async def steps(self, job: UUID) -> list[StepView]: ...
 
+    @operation("step/family")
+    async def family(self, jobs: Sequence[UUID], limit: int) -> list[Relative]:
+        """Return the jobs that these have made, and those have made, the parents first."""
+
+    @operation("step/inbox")
+    async def inbox(self, job: UUID) -> list[tuple[str, int, datetime]]:
+        """Return the signals that the job has not taken: name, how many, since when."""
+
+    @operation("step/counts")
+    async def durable_counts(self, now: Now) -> DurableCounts: ...
+
+    @operation("batch/get")
+    async def get_batch(self, batch: UUID) -> BatchView | None: ...
+
+    @operation("batch/results")
+    async def batch_results(self, batch: UUID, after: UUID, limit: int) -> list[Ended]:
+        """Return the ended jobs of a batch, in their order."""
+
+
+class DurableStore(DurableReports):
     @operation("step/record")
     async def _record_steps(
         self,
@@ -169,18 +220,7 @@ class DurableStore(Operations):
     async def signal(self, job: UUID, name: str, payload: str | None, now: Now) -> str | None:
         """Send a signal: ``woken``, ``kept``, or None if no unfinished job has this id."""
 
-    @operation("step/family")
-    async def family(self, jobs: Sequence[UUID], limit: int) -> list[tuple[UUID, UUID]]:
-        """Return the jobs that these have made, and those have made, each with its parent."""
-
-    @operation("step/inbox")
-    async def inbox(self, job: UUID) -> list[tuple[str, int, datetime]]:
-        """Return the signals that the job has not taken: name, how many, since when."""
-
-    @operation("step/counts")
-    async def durable_counts(self, now: Now) -> DurableCounts: ...
-
-    @operation("batch/make")
+    @operation(MAKE_BATCH)
     async def make_batch(
         self, batch: UUID, definition: dict[str, Any], jobs: list[dict[str, Any]], now: Now
     ) -> list[tuple[UUID, bool]]:
@@ -189,10 +229,3 @@ class DurableStore(Operations):
     @operation("batch/end")
     async def end_batches(self, now: Now) -> tuple[int, bool]:
         """End batches whose jobs have all ended. Return how many, and whether any is open."""
-
-    @operation("batch/get")
-    async def get_batch(self, batch: UUID) -> BatchView | None: ...
-
-    @operation("batch/results")
-    async def batch_results(self, batch: UUID, after: UUID, limit: int) -> list[Ended]:
-        """Return the ended jobs of a batch, in their order."""

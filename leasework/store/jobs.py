@@ -21,6 +21,7 @@ from leasework.model.states import State
 from leasework.pg.connection.encodings import words_in_ascii
 from leasework.pg.connection.fast.copying import NULL, field, text
 from leasework.pg.connection.fast.link import Row
+from leasework.store.durable import MAKE_BATCH
 from leasework.store.operation import Now, Operations, Term, count, operation
 
 _RANGE = [f"range_{name}" for name in Range._fields]
@@ -170,7 +171,7 @@ class JobStore(Operations):
         if batch:
             definition = json.dumps({**batch[1], "total": most})
             params = {"batch": batch[0], "definition": definition, "jobs": "[]", "now": None}
-            first, name = ("batch/make", params), "job/copy_batch"
+            first, name = (MAKE_BATCH, params), "job/copy_batch"
         # prepares each block while the server works on the previous one
         lines = _copy_lines(jobs, queues, batch and batch[0])
         await self.pool.copy(name, lines, most, most_bytes, first)

@@ -38,15 +38,20 @@ class OperatorStore(Operations):
 
     @operation("job/retry", answer=dict)
     async def retry_many(
-        self, jobs: Sequence[UUID], now: Now, state: str | None = None
+        self,
+        jobs: Sequence[UUID],
+        now: Now,
+        state: str | None = None,
+        keep_steps: bool = False,
     ) -> dict[UUID, str]:
         """Run finished jobs again, and make waiting ones due now. ``state``: the only state from
-        which finished jobs run again. Return where each known job was, as above; ``unchanged``: it
+        which finished jobs run again. Completed ones begin anew, without their steps, unless
+        ``keep_steps``. Return where each known job was, as above; ``unchanged``: it
         has another state. Running ones are left alone."""
 
-    async def retry(self, job: UUID, now: Now) -> str | None:
+    async def retry(self, job: UUID, now: Now, keep_steps: bool = False) -> str | None:
         """The same for one job: see ``_one``."""
-        return await self._one(job, self.retry_many, now)
+        return await self._one(job, self.retry_many, now, None, keep_steps)
 
     @operation("job/reprioritize", answer=dict)
     async def reprioritize_many(self, jobs: Sequence[UUID], priority: int) -> dict[UUID, str]:

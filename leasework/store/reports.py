@@ -11,6 +11,7 @@ from msgspec import Struct
 from leasework.pg.connection.pool import Pool, check_numbers
 from leasework.pg.connection.session import SCHEMA_NUMBERS
 from leasework.store import rows
+from leasework.store.durable import DurableReports
 from leasework.store.limits import KeyWait, LimitKeyView, LimitView, PauseView, QueueWaits
 from leasework.store.listing import JobLists
 from leasework.store.operation import Now, operation
@@ -46,7 +47,7 @@ class Summary(Struct, frozen=True):
 QUEUE_ROWS = 200
 
 
-class Reports(JobLists):
+class Reports(JobLists, DurableReports):
     """Read-only queries for people. Every answer is bounded."""
 
     def __init__(self, pool: Pool, seconds: float | None = None) -> None:

@@ -15,10 +15,12 @@ from leasework.env import Env
 from leasework.errors import ConfigError, suggest
 from leasework.jobs.context import Context, SyncContext
 from leasework.jobs.running import Claim
+from leasework.jobs.steps import StepTools
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob, encode
 from leasework.model.moments import Duration, in_seconds
 from leasework.own_tasks import without_loop
+from leasework.store.durable import StepItem, StepState
 
 _NODE = UUID(int=0)
 C = TypeVar("C", "FakeContext", "FakeSyncContext")
@@ -40,6 +42,30 @@ class _Memory:
         self.reason = ""
         self.notes: list[Note] = []
         self.completion: Any = None
+        self.signals: dict[str, Any] = {}
+        self.steps_done: dict[str, Any] = {}
+
+    async def steps(self, job: UUID) -> list[Any]:
+        return []
+
+    async def record(self, claim: Claim, item: StepItem) -> None:
+        self.steps_done[item.name] = json.loads(item.result)
+
+    async def record_step(self, connection: Any, node: UUID, item: StepItem) -> None:
+        self.steps_done[item.name] = json.loads(item.result)
+
+    async def wait_in_step(
+        self, node: UUID, job: UUID, token: int, name: str, kind: str, signal: str | None,
+        seconds: float | None, now: Any,
+    ) -> StepState:  # fmt: skip
+        came = signal in self.signals
+        return StepState(kind, False, {"payload": self.signals[str(signal)]} if came else None, 0.0)
+
+    async def gather(self, *_: Any) -> Any:
+        raise ConfigError(
+            "ctx.gather and ctx.spawn need a database",
+            do="Test this handler with the fixture leasework_app, and drain the jobs",
+        )
 
     async def progress(
         self, node: UUID, job: UUID, token: int, share: float, note: str | None
@@ -72,6 +98,11 @@ class _Fake:
     def notes(self) -> list[Note]:
         """The handler's progress: (share, note) pairs."""
         return self.memory.notes
+
+    @property
+    def steps_done(self) -> dict[str, Any]:
+        """The results of the handler's steps, by name."""
+        return self.memory.steps_done
 
     @property
     def completed(self) -> bool:
@@ -115,6 +146,8 @@ class ContextGiven(TypedDict, total=False):
     deadline: DueDeadline | None
     state: Any
     """What ``App(lifespan=…)`` would yield."""
+    signals: dict[str, Any]
+    """The payloads that ``ctx.event`` returns, by name. It raises WaitTimeout for any other."""
 
 
 def context(**given: Unpack[ContextGiven]) -> FakeContext:
@@ -126,14 +159,19 @@ def context(**given: Unpack[ContextGiven]) -> FakeContext:
 
     All arguments are optional; ``scheduled_for`` is now by default. ``ctx.notes`` has the progress,
     ``ctx.completed`` and ``ctx.completion`` tell of ``ctx.complete``, ``ctx.cancel()`` cancels.
+    Steps run; ``ctx.steps_done`` has their results. ``ctx.sleep`` returns at once.
     Raises ConfigError for an unknown argument.
     """
-    return of_claim(FakeContext, claim_for(given), given.get("state"))
+    made = of_claim(FakeContext, claim_for(given), given.get("state"))
+    made.memory.signals = given.get("signals") or {}
+    return made
 
 
 def sync_context(**given: Unpack[ContextGiven]) -> FakeSyncContext:
     """Make a context for a plain ``def`` handler. See :func:`context`."""
-    return of_claim(FakeSyncContext, claim_for(given), given.get("state"))
+    made = of_claim(FakeSyncContext, claim_for(given), given.get("state"))
+    made.memory.signals = given.get("signals") or {}
+    return made
 
 
 def of_claim(
@@ -148,6 +186,8 @@ def of_claim(
     run: Any = without_loop
     made = kind(claim, "test", memory, memory, run, state)
     made._write = write
+    payload = Limits.payload_bytes
+    made._step_tools = StepTools(memory, memory, memory, Env(), None, result_bytes, payload)
     made.memory = memory
     return made
 

@@ -242,7 +242,9 @@ class _EagerClient(Client):
         ]
         return found[:limit]
 
-    async def cancel(self, job: UUID | str, reason: str = "cancelled") -> bool:
+    async def cancel(
+        self, job: UUID | str, reason: str = "cancelled", family: bool = False
+    ) -> bool:
         if (await self.get(job)).state in FINISHED:
             return False
         raise _only_database("cancel")

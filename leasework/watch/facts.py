@@ -9,6 +9,7 @@ from msgspec import Struct, field, structs
 
 from leasework.config import DEAD_ROWS
 from leasework.store import rows
+from leasework.store.durable import DurableCounts
 from leasework.store.limits import LimitView, PauseView, QueueWaits
 from leasework.store.reports import Summary
 
@@ -42,6 +43,8 @@ class Facts(Struct, frozen=True):
     """Jobs that wait for limits, by queue."""
     pauses: list[PauseView] = field(default_factory=list)
     """Paused queues and tasks."""
+    durable: DurableCounts | None = None
+    """Suspended jobs, signals and batches."""
     grace: float = 10.0
     """How many seconds running jobs may take to finish when their worker stops."""
     pin_seconds: float = 300.0

@@ -123,6 +123,7 @@ class Inspector:
             limits=await reports.limits(now),
             limited=await reports.limit_waits(now),
             pauses=await reports.pauses(now),
+            durable=await reports.durable_counts(now),
             grace=self._settings.grace,
             pin_seconds=self._settings.pin_seconds,
             overdue_seconds=self._settings.overdue_seconds,

@@ -101,6 +101,12 @@ METRICS: dict[str, Metric] = {
     ),
     "leasework_limit_changed": Metric("1 if a person changed the limit.", ("limit",)),
     "leasework_paused": Metric("1 for each paused queue or task.", ("kind", "name")),
+    "leasework_jobs_suspended": Metric(
+        "Number of jobs whose handler sleeps or waits for a signal or for jobs, up to 10,000.",
+        ("because",),
+    ),
+    "leasework_signals_untaken": Metric("Number of signals that no job has taken, up to 10,000."),
+    "leasework_batches_open": Metric("Number of batches that have not ended, up to 10,000."),
     "leasework_jobs_waiting": Metric(
         "Number of jobs that are scheduled or will be retried, up to 10,000."
     ),

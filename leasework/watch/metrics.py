@@ -69,6 +69,7 @@ async def read_metrics(inspector: Inspector, reports: Reports) -> Sheet:
         _schedules(sheet, facts)
         _queues(sheet, facts, await reports.queues(None))
         _limits(sheet, facts)
+        _durable(sheet, facts)
         _summary(sheet, facts)
         _failures(sheet, facts)
         for name, value in (await reports.lock_counts(None))._asdict().items():
@@ -175,6 +176,14 @@ def _limits(sheet: Sheet, facts: Facts) -> None:
         sheet.put("leasework_limit_changed", int(row.set_seconds is not None), row.name)
     for pause in facts.pauses:
         sheet.put("leasework_paused", 1, pause.kind, pause.name)
+
+
+def _durable(sheet: Sheet, facts: Facts) -> None:
+    if found := facts.durable:
+        for because in ("sleep", "event", "gather"):
+            sheet.put("leasework_jobs_suspended", found.suspended.get(because, 0), because)
+        sheet.put("leasework_signals_untaken", found.signals)
+        sheet.put("leasework_batches_open", found.batches)
 
 
 def _summary(sheet: Sheet, facts: Facts) -> None:

@@ -11,9 +11,10 @@ from leasework import errors
 from leasework.config import Settings, check_text
 from leasework.env import Env
 from leasework.jobs.client import job_id_of, no_such_job
+from leasework.jobs.family import cancel_family, retry_from
 from leasework.loops.recorder import as_row
 from leasework.model.filter import JobFilter, ids_that_begin
-from leasework.model.job import JobOptions, JobRecord
+from leasework.model.job import JobOptions, JobRecord, encode
 from leasework.model.missed import Missed
 from leasework.model.schedule import Spec
 from leasework.model.states import WAITING
@@ -81,21 +82,42 @@ class Operator:
         reports = self.reports
         nodes = [n for n in await reports.nodes(Tuning.shown_nodes) if not stale(n)]
         more, keys = await reports.job(record.id), await reports.key_waits(record.id)
-        return why_waiting(record, more, nodes, keys, await reports.pauses())
+        pauses, steps = await reports.pauses(), await reports.steps(record.id)
+        return why_waiting(record, more, nodes, keys, pauses, steps)
 
-    async def cancel(self, given: UUID | str, reason: str = "") -> str:
+    async def cancel(self, given: UUID | str, reason: str = "", *, family: bool = False) -> str:
         """``waiting`` (it is cancelled), ``running`` (its cancellation was requested), ``finished``
-        (nothing to do). Raises JobNotFound, Conflict."""
-        job = job_id_of(given)
-        where = await self.store.cancel(job, self._reason("cancelled", reason), self._now())
-        return await self._told("cancel", job, where)
+        (nothing to do). ``family``: also the jobs that it has made. Raises JobNotFound,
+        Conflict."""
+        job, why = job_id_of(given), self._reason("cancelled", reason)
+        if not family:
+            where = await self.store.cancel(job, why, self._now())
+            return await self._told("cancel", job, where)
+        where = await cancel_family(self.store, job, why, self._now())
+        return await self._told("cancel", job, where, " and its family")
 
-    async def retry(self, given: UUID | str) -> str:
-        """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). Raises
-        JobNotFound, Conflict."""
+    async def retry(self, given: UUID | str, step: str | None = None) -> str:
+        """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). ``step``:
+        repeat this step and those after it. Raises JobNotFound, Conflict, BadJob."""
         job = job_id_of(given)
-        where = await self.store.retry(job, self._now())
-        return await self._told("retry", job, where)
+        if step is None:
+            return await self._told("retry", job, await self.store.retry(job, self._now()))
+        where = await retry_from(self.store, job, step, self._now())
+        return await self._told("retry", job, where, f" from the step {step!r}")
+
+    async def signal(self, given: UUID | str, name: str, payload: Any = None) -> bool:
+        """Send a signal to a job. Return False if it has finished. Raises JobNotFound, BadPayload
+        if ``payload`` is not JSON."""
+        job = job_id_of(given)
+        check_text("a signal's name", name, self._settings.limits.text_chars)
+        limit = self._settings.payload_limit
+        text = None if payload is None else encode("a signal's payload", payload, limit)
+        sent = await self.store.signal(job, name, text, self._now())
+        if sent is None and await self.store.get(job) is None:
+            raise no_such_job(job)
+        if sent:
+            await self._record("signal", f"job {job}: {name}", 1)
+        return sent is not None
 
     async def discard(self, given: UUID | str, reason: str = "") -> str:
         """``waiting`` or ``quarantined`` (it is discarded), ``running`` or ``finished`` (nothing

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from leasework.model.job import JobRecord, needs
 from leasework.model.moments import duration
 from leasework.model.states import State
+from leasework.store.durable import StepView
 from leasework.store.limits import KeyWait, PauseView
 from leasework.store.rows import JobDetail, NodeView
 
@@ -20,9 +21,11 @@ def why_waiting(
     nodes: list[NodeView],
     keys: Sequence[KeyWait] = (),
     pauses: Sequence[PauseView] = (),
+    steps: Sequence[StepView] = (),
 ) -> list[str]:
     """The reasons as sentences, the deciding one first; empty for a running or finished job.
     ``more``: from ``Reports.job``. ``nodes``: the live ones. ``keys``: from ``Reports.key_waits``.
+    ``steps``: those of the job.
     """
     if more is None or job.state not in (State.AVAILABLE, State.SCHEDULED, State.RETRYABLE):
         return []
@@ -34,7 +37,19 @@ def why_waiting(
             if (pause.kind, pause.name) in (("queue", job.queue), ("task", job.task_name))
         ]
         return [*paused, *_limited(keys), *_available(job, more, working, limited=bool(keys))]
+    if job.held_because in ("sleep", "event", "gather"):
+        return [_waits(step, more) for step in steps if step.open] or ["It resumes now."]
     return list(_later(job, more, working, nodes))
+
+
+def _waits(step: StepView, more: JobDetail) -> str:
+    until = f", at most until {step.until:%Y-%m-%d %H:%M:%S %Z}" if step.until else ""
+    if step.kind == "event":
+        return f"It waits for the signal of its step {step.name!r}{until}."
+    if step.kind == "gather":
+        return f"It waits for the jobs of its step {step.name!r}."
+    left = _when((step.until - more.now).total_seconds()) if step.until else "now"
+    return f"Its handler sleeps in the step {step.name!r}; it continues {left}."
 
 
 def _limited(keys: Sequence[KeyWait]) -> Iterator[str]:

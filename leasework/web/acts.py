@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from leasework import errors
 from leasework.config import Limits, check_text
-from leasework.model.job import JobOptions, needed
+from leasework.model.job import JobOptions, Unreadable, decode, needed
 from leasework.model.missed import Missed, default_grace
 from leasework.model.schedule import Spec
 from leasework.tuning import Tuning
@@ -28,8 +28,18 @@ async def on_job(site: Site, request: Request) -> Response:
     if act == "cancel":
         where = await operator.cancel(job)
         said = {"waiting": "Job cancelled.", "running": "Cancellation requested."}
+    elif act == "cancel_family":
+        where = await operator.cancel(job, family=True)
+        said = dict.fromkeys(("waiting", "running", "finished"), "The family was cancelled.")
+    elif act == "signal":
+        name, text = request.state.form.get("signal", ""), request.state.form.get("payload", "")
+        value = decode(text) if text.strip() else None
+        if isinstance(value, Unreadable):
+            raise errors.BadPayload("a signal's payload must be JSON", got=text)
+        sent = await operator.signal(job, name, value)
+        where, said = ("sent" if sent else "finished"), {"sent": "Signal sent."}
     elif act == "retry":
-        where = await operator.retry(job)
+        where = await operator.retry(job, request.state.form.get("step") or None)
         said = {"waiting": "Job queued to run now.", "finished": "Job queued to run now."}
     elif act == "discard":
         where = await operator.discard(job)

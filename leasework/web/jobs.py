@@ -15,6 +15,7 @@ from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
 from leasework.model.masking import SECRET
 from leasework.model.states import FINISHED
+from leasework.store.durable import in_order
 from leasework.store.rows import AttemptView, EventView, JobDetail, StackView
 from leasework.tuning import Tuning
 from leasework.watch.bulk import acts_on
@@ -117,6 +118,9 @@ async def one(site: Site, request: Request) -> Response:
         why=await operator.why(record),
         stack=await _stack(operator, record),
         timeline=timeline(record, more, attempts, events),
+        steps=await operator.reports.steps(job_id),
+        inbox=await operator.reports.inbox(job_id),
+        family=in_order(await operator.reports.family([job_id], Tuning.shown_jobs)),
         finished=record.state in FINISHED,
         runs=(now - record.started_at).total_seconds() if record.started_at else None,
     )

@@ -36,12 +36,12 @@ _BATCH_LOCKED = r"order by x\.made_at limit 100 for update skip locked"
 _LATER = """
 create table fire.later (callback jsonb);
 create or replace function leasework.call_back(
-    callback jsonb, batch jsonb, label text, clock timestamptz)
+    callback jsonb, called text, info jsonb, label text, clock timestamptz)
 returns void language plpgsql volatile as $$
 begin
-    if callback is not null and batch is not null then
+    if callback is not null and called is not null then
         insert into fire.later
-        values (jsonb_build_object('payload', jsonb_build_object('batch', batch)) || callback);
+        values (jsonb_build_object('payload', jsonb_build_object(called, info)) || callback);
     elsif callback is not null then
         perform leasework.enqueue(callback, clock);
     end if;

@@ -150,7 +150,7 @@ class Fire(faults.Fire):
             match what:
                 case "cancel":
                     with suppress(JobNotFound):
-                        await self.app.cancel(job)
+                        await self.app.cancel(job, family=self.rng.random() < 0.5)
                 case "retry":
                     with suppress(JobNotFound):
                         await self.app.retry(job)

@@ -27,7 +27,7 @@ from fire.log order by n
 EXPECTED = (
     "$|on purpose|ValueError: (on purpose|before the commit)|its worker died|was taken away|fire$"
     "|ran longer than its (timeout|requeue)|TimeoutError|OperationalError|AdminShutdown"
-    "|Unavailable: |cancelled|the worker ended it"
+    "|Unavailable: |JobCancelled: the job is being|cancelled|the worker ended it"
 )
 BAD = ("cancelled", "discarded", "quarantined")
 

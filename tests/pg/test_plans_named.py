@@ -28,7 +28,7 @@ READ_ALL = {"Sort", "Aggregate", "Hash", "WindowAgg", "Unique", "ModifyTable"}
 """Below these a limit ends nothing."""
 NOBODY = UUID(int=0)
 ASIDE = {"history/roll_up", "status/finished"}
-UNPLANNED = {"job/copy"}
+UNPLANNED = {"job/copy", "job/copy_batch"}
 RELATIONS = """
 select c.relname, coalesce(p.relname, c.relname), t.relname,
        (select attname from pg_attribute a where a.attrelid = i.indexrelid and a.attnum = 1)

@@ -70,7 +70,7 @@ class SimOperators(OperatorStore):
             db.wake([row.queue])
         return "waiting"
 
-    async def retry(self, job: UUID, now: Now) -> str | None:
+    async def retry(self, job: UUID, now: Now, keep_steps: bool = False) -> str | None:
         return await self._retry(job, now, None)
 
     async def _retry(self, job: UUID, now: Now, state: str | None) -> str | None:
@@ -169,7 +169,11 @@ class SimOperators(OperatorStore):
         return await self._each(jobs, lambda job: self.cancel(job, reason, now))
 
     async def retry_many(
-        self, jobs: Sequence[UUID], now: Now, state: str | None = None
+        self,
+        jobs: Sequence[UUID],
+        now: Now,
+        state: str | None = None,
+        keep_steps: bool = False,
     ) -> dict[UUID, str]:
         return await self._each(jobs, lambda job: self._retry(job, now, state))
 

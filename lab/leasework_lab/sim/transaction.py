@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from leasework.errors import LostClaim, Unavailable
+from leasework.errors import LostClaim, QueryFailed, Unavailable
 from leasework.model.job import JobRequest
 from leasework_lab.sim.enqueue import new_row
 from leasework_lab.sim.link import Link
@@ -120,4 +120,4 @@ class OnTransaction:
         await connection.complete(job, node, token)
 
     async def record_step(self, *_: Any) -> None:
-        raise NotImplementedError("the simulation has no steps")
+        raise QueryFailed("the simulation has no steps")

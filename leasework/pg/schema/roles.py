@@ -61,7 +61,6 @@ _SEQUENCES = {
     "seat_seq": "usage select",
     "lift_seq": "usage select",
     "event_id_seq": "select",
-    "inbox_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
 _VIEWS = (

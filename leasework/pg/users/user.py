@@ -113,6 +113,7 @@ class UserConnections:
             "result": json_in_ascii(item.result),
             "seconds": item.seconds,
             "idle_ms": _IDLE_MS,
+            "now": None,
         }
         await self.fetch(connection, "user/step", params)
 

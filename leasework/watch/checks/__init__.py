@@ -7,7 +7,7 @@ makes all checks; those of the set-up are its alone and have no metric. Those fo
 database have no function: the error is the finding.
 """
 
-from leasework.watch.checks import nodes, jobs, limits, schedules, house, setup  # isort: skip  # the order of what people read
+from leasework.watch.checks import nodes, jobs, limits, durable, schedules, house, setup  # isort: skip  # the order of what people read
 from leasework.watch.checks.nodes import claimants
 from leasework.watch.checks.registry import (
     CHECKS,
@@ -22,6 +22,6 @@ KINDS = tuple(kind for kind, one in CHECKS.items() if not one.setup)
 """The kinds of problems of a running application."""
 
 __all__ = [
-    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database_problem", "house", "jobs",
-    "limits", "nodes", "problems", "schedules", "setup", "setup_problems",
+    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database_problem", "durable", "house",
+    "jobs", "limits", "nodes", "problems", "schedules", "setup", "setup_problems",
 ]  # fmt: skip

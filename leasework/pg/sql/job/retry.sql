@@ -24,8 +24,8 @@ with target as materialized (
     where d.id = any (%(jobs)s::uuid[]) and (%(state)s::text is null or d.state = %(state)s)
       and (select true from leasework.job j where j.id = d.id) is null
     returning d.*
-), cleared as ( -- one that failed continues where it was
-    delete from leasework.step s using undone u where s.job = u.id and u.state = 'completed'
+), cleared as ( -- one that did not complete continues where it was
+    delete from leasework.step s using undone u where s.job = u.id and u.state = 'completed' and not %(keep_steps)s
 ), again as (
     insert into leasework.job ({{job/_kept}}, ready, held_because, last_error, run_at, deadlines)
     select distinct on (id) {{job/_kept}}, lane is null, case when lane is not null then 'limit' end,

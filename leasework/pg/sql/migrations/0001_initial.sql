@@ -1636,23 +1636,32 @@ begin
     return query select u.i, u.m from unnest(ids, made) as u (i, m);
 end $$;
 
+-- Enqueue what follows a job or a batch. One without arguments gets `info` as the argument `called`. A job that cannot be
+-- enqueued, because somebody edited it by hand, becomes an event, so that it does not keep the one before from ending.
+create function leasework.call_back(callback jsonb, called text, info jsonb, label text, clock timestamptz) returns void
+language plpgsql volatile as $$
+begin
+    if callback is null then
+        return;
+    end if;
+    perform leasework.enqueue(case when callback ? 'payload' or called is null then '{}'
+                                   else jsonb_build_object('payload', jsonb_build_object(called, info)) end || callback, clock);
+exception when invalid_parameter_value or program_limit_exceeded or invalid_text_representation or unique_violation
+    or sqlstate 'LH002' then
+    insert into leasework.event (at, kind, level, fields)
+    values (clock, 'callback_failed', 'error', jsonb_build_object('name', label, 'error', sqlerrm));
+end $$;
+
 -- Enqueue the on_failure job of a job that failed for good, in the transaction that ends it.
 create function leasework.failed() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    -- a callback that was edited by hand must not keep its job from ending
-    if leasework.callback_wrong(new.on_failure, 'on_failure') is not null then
-        insert into leasework.event (at, kind, level, fields)
-        values (new.finished_at, 'callback_failed', 'error', jsonb_build_object(
-            'name', 'on_failure of ' || new.task_name, 'error', leasework.callback_wrong(new.on_failure, 'on_failure')));
-        return null;
-    end if;
-    perform leasework.enqueue(new.on_failure || jsonb_build_object('payload', jsonb_build_object('failure',
+    perform leasework.call_back(new.on_failure, 'failure',
         jsonb_build_object('job', new.id, 'task', new.task_name, 'queue', new.queue, 'state', new.state,
             'error', case when new.state <> 'cancelled' then new.last_error end,
             'reason', case when new.state = 'cancelled' then new.last_error end, 'attempt', new.attempt, 'tags', new.tags, 'schedule', new.schedule,
-            'tick', to_char(new.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')))),
-        new.finished_at);
+            'tick', to_char(new.tick_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')),
+        'on_failure of ' || new.task_name, new.finished_at);
     return null;
 end $$;
 create trigger failed after insert on leasework.job_done
@@ -1662,7 +1671,7 @@ for each row when (new.on_failure is not null and new.state <> 'completed') exec
 create function leasework.succeeded() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    perform leasework.call_back(new.on_success, null, 'on_success of ' || new.task_name, new.finished_at);
+    perform leasework.call_back(new.on_success, null, null, 'on_success of ' || new.task_name, new.finished_at);
     return null;
 end $$;
 create trigger succeeded after insert on leasework.job_done
@@ -1952,24 +1961,6 @@ begin
     return coalesce(found_results, 'false');
 end $$;
 
--- Enqueue what follows a job or a batch. A job that cannot be enqueued becomes an event, so that it does not keep the one
--- before from ending.
-create function leasework.call_back(callback jsonb, batch jsonb, label text, clock timestamptz) returns void
-language plpgsql volatile as $$
-begin
-    if callback is null then
-        return;
-    end if;
-    perform leasework.enqueue(case when callback ? 'payload' or batch is null then '{}'
-                                   else jsonb_build_object('payload', jsonb_build_object('batch', batch)) end || callback, clock);
-exception when others then
-    if batch is not null and sqlstate in ('55P03', '40P01') then
-        raise; -- somebody's transaction holds its unique key: the batch ends later
-    end if;
-    insert into leasework.event (at, kind, level, fields)
-    values (clock, 'callback_failed', 'error', jsonb_build_object('name', label, 'error', sqlerrm));
-end $$;
-
 -- End the batches of which no unfinished job is left: enqueue their callbacks, and resume the jobs that wait for them.
 -- Any process may do this at any time. Returns how many have ended, and whether any is open.
 create function leasework.end_batches(clock timestamptz default null) returns table (ended integer, open boolean)
@@ -1998,8 +1989,8 @@ begin
         begin
             update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
             info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
-            perform leasework.call_back(b.on_done, info, 'on_done of batch ' || b.id, moment);
-            perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, info,
+            perform leasework.call_back(b.on_done, 'batch', info, 'on_done of batch ' || b.id, moment);
+            perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, 'batch', info,
                                         case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
         exception when lock_not_available or deadlock_detected then
             continue; -- a key of its calls is held: the next round

@@ -1,15 +1,28 @@
--- Suspended jobs, signals that nobody has taken, and open batches, for checks and metrics. Each is counted up to 10,000.
+-- Suspended jobs, signals that nobody has taken, and open batches, for checks and metrics. Counts end at 10,000. A batch is
+-- stuck if an hour after it was made no live node knows the task of any job that is left; the 100 oldest are looked at.
 -- locks: none
--- index: job_waiting (in order), batch_open; a scan of inbox
+-- index: job_waiting (in order), batch_open (in order), inbox_id (in order), job_batch; a scan of inbox
+with clock as (
+    select coalesce(%(now)s::timestamptz, now()) as at
+)
 select (select coalesce(jsonb_object_agg(because, jobs), '{}') from (
             select held_because as because, count(*) as jobs from (
                 select held_because from leasework.job
                 where not ready and held_because is distinct from 'limit' and held_because in ('sleep', 'event', 'gather')
-                limit 10000) x group by 1) y),
+                order by run_at limit 10000) x group by 1) y),
+       (select count(*) from (
+            select 1 from leasework.job, clock
+            where not ready and held_because is distinct from 'limit' and held_because in ('sleep', 'event', 'gather')
+              and run_at < clock.at - interval '1 minute' limit 10000) x),
        (select count(*) from (select 1 from leasework.inbox limit 10000) x),
-       (select extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(at))::float8
-        from (select at from leasework.inbox order by id limit 1) x),
+       (select extract(epoch from clock.at - i.at)::float8 from clock, leasework.inbox i order by i.id limit 1),
        (select job from leasework.inbox order by id limit 1),
        (select count(*) from (select 1 from leasework.batch where ended_at is null limit 10000) x),
-       (select extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(made_at))::float8
-        from leasework.batch where ended_at is null)
+       (select b.id from (select id from leasework.batch, clock
+                          where ended_at is null and made_at < clock.at - interval '1 hour'
+                          order by made_at limit 100) b
+        where exists (select 1 from leasework.job j where j.batch = b.id)
+          and not exists (select 1 from leasework.job j where j.batch = b.id
+                          and j.held_because is distinct from 'unknown_task'
+                          and j.held_because is distinct from 'unknown_version')
+        limit 1)

@@ -1,6 +1,6 @@
--- The jobs of the batches that these jobs made: of all generations, the parents first.
+-- The jobs that these have made with ctx.gather and ctx.spawn, and those have made: the parents first.
 -- locks: none
--- index: batch_parent, job_batch, job_done_batch
+-- index: batch_parent, job_batch, job_done_batch, job_pkey, job_done_pkey
 with recursive family as (
     select x.id, x.parent, 1 as depth from leasework.batch b
     cross join lateral (select j.id, b.parent from leasework.job j where j.batch = b.id
@@ -11,5 +11,10 @@ with recursive family as (
     cross join lateral (select j.id, b.parent from leasework.job j where j.batch = b.id
                         union all select d.id, b.parent from leasework.job_done d where d.batch = b.id) x
     where f.depth < 50
+), first as (
+    select * from family order by depth, id limit %(limit)s
 )
-select id, parent from family order by depth, id limit %(limit)s
+select f.id, f.parent, f.depth, j.task_name, j.state, j.started_at, j.completed_at
+from first f cross join lateral (
+    select x.task_name, x.state, x.started_at, x.completed_at from leasework.jobs x where x.id = f.id limit 1) j
+order by f.depth, f.id

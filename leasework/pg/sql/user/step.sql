@@ -9,7 +9,7 @@ with mine as materialized (
 ), {{user/_idle}}, kept as (
     insert into leasework.step (job, name, kind, token, result, seconds, at)
     select id, cast(cast(%(name)s as text) as jsonb) ->> 'name', 'step', cast(%(token)s as bigint),
-           cast(cast(%(result)s as text) as jsonb), cast(%(seconds)s as real), clock_timestamp() from mine
+           cast(cast(%(result)s as text) as jsonb), cast(%(seconds)s as real), coalesce(cast(%(now)s as timestamptz), clock_timestamp()) from mine
     returning 1
 )
 select case when exists (select 1 from kept) then 1 else leasework.refuse('the claim was lost') end, idle_ms
