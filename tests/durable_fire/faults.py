@@ -19,11 +19,14 @@ from tests.limits_fire import faults
 
 WORKERS = 4
 MOST_WAITING = 150
+LEAST_CHANGES = 4000
 SUSPENDED = """
 select j.id::text, split_part(s.name, '[', 1) from leasework.job j
 join leasework.step s on s.job = j.id and s.open and s.kind = 'event'
-where j.held_because = 'event' and not j.ready and j.node is null
+where j.held_because = 'event' and not j.ready and j.node is null and not exists (
+    select 1 from leasework.inbox i where i.job = j.id and i.name = split_part(s.name, '[', 1))
 """
+"""Jobs that wait for a signal, which has not been sent."""
 ASLEEP = """
 select j.id::text, j.held_because, s.name, extract(epoch from clock_timestamp())::float8
 from leasework.job j join leasework.step s on s.job = j.id and s.open and s.kind = j.held_because
@@ -118,7 +121,7 @@ class Fire(faults.Fire):
 
     async def signal(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Send a signal to a job that waits for one."""
-        rows = await connection.execute(SUSPENDED + " order by random() limit 1")
+        rows = await connection.execute(f"{SUSPENDED} order by random() limit 1".encode())
         if found := await rows.fetchone():
             with suppress(JobNotFound):
                 await send(self.app, connection, *found)
@@ -172,13 +175,23 @@ class Fire(faults.Fire):
                 group.create_task(self._with_connection(self.end_batches, 0.0, 0.1))
             group.create_task(self._with_connection(self.hold_rows, 0.2, 1.0))
             group.create_task(self._with_connection(self.look, 0.2, 0.4))
-            group.create_task(self._again(self.kill, 0.5, 2.0))
+            group.create_task(self._again(self.kill, 1.0, 4.0))
             group.create_task(self._again(self._freezes, 1.0, 3.0))
             group.create_task(self._again(self.replace, 0.5, 1.0))
             group.create_task(self._again(self.cut, 0.1, 0.8))
             group.create_task(self._again(self.people, 0.05, 0.3))
             await asyncio.sleep(seconds)
+            await self._enough(time.time() + 3 * seconds)
             self.burning = False
+
+    async def _enough(self, until: float) -> None:
+        """On a busy machine, burn longer."""
+        async with await self._connect() as connection:
+            while time.time() < until:
+                rows = await connection.execute("select count(*) from fire.log")
+                if (await rows.fetchall())[0][0] >= LEAST_CHANGES:
+                    return
+                await asyncio.sleep(1)
 
     async def replace(self) -> None:
         """Start a worker for each that ended, because its node was declared dead."""
@@ -211,10 +224,7 @@ class Fire(faults.Fire):
             while left and time.time() < end:
                 await self.replace()
                 await self.look(connection)
-                rows = await connection.execute(
-                    SUSPENDED + " and not exists (select 1 from leasework.inbox i "
-                    "where i.job = j.id and i.name = split_part(s.name, '[', 1))"
-                )
+                rows = await connection.execute(SUSPENDED.encode())
                 for job, name in await rows.fetchall():
                     await connection.execute(
                         "select leasework.send_signal(%s, %s, %s)", [job, name, f'"{uuid4().hex}"']
