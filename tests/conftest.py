@@ -78,6 +78,7 @@ SLOW = (
     "docs/test_page_code",
     "docs/test_steps",
     "docs/test_workshop",
+    "durable_fire",
     "e2e/test_apscheduler",
     "e2e/test_cli_bench",
     "e2e/test_cli_verbs",

@@ -315,6 +315,8 @@ class Steps:
             )
             if rows is None:
                 raise lost(self._claim)
+            if rows is False:  # a person runs one of them again
+                self._suspend("gather", f"gather:{state.result}", None)
         return self._results(jobs, rows, return_exceptions)
 
     def _results(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -208,9 +208,9 @@ class DurableStore(DurableReports):
     @operation("step/gathered", answer=value)
     async def gathered(
         self, node: UUID, job: UUID, token: int, name: str, now: Now
-    ) -> list[list[Any]] | None:
+    ) -> list[list[Any]] | Literal[False] | None:
         """Record what the ended jobs of a step returned, and return it: id, state, result and
-        error of each. None: the claim was lost."""
+        error of each. None: the claim was lost. False: one of them runs again."""
 
     @operation("step/forget", answer=value)
     async def forget_steps(self, job: UUID, name: str) -> int:

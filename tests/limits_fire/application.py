@@ -85,8 +85,8 @@ class Ledger:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, what: str, ctx: Context) -> None:
-        line = {"what": what, "at": time.time(), "job": str(ctx.job_id), "token": ctx.token}
+    def note(self, what: str, ctx: Context, **more: Any) -> None:
+        line = {"what": what, "at": time.time(), "job": str(ctx.job_id), "token": ctx.token, **more}
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 

@@ -102,15 +102,20 @@ def apply_to_statements(name: str) -> None:
 
 def apply_to_function(name: str, connection: psycopg.Connection[Any]) -> None:
     """Break the function in the database."""
-    pairs = BY_NAME[name].function if name else ()
-    if not pairs:
-        return
+    if name and BY_NAME[name].function:
+        break_function(connection, "claim_limited", BY_NAME[name].function)
+
+
+def break_function(connection: psycopg.Connection[Any], function: str, pairs: Pairs) -> None:
+    """Replace text of a function. Each text must be there."""
     row = connection.execute(
-        "select pg_get_functiondef(p.oid) from pg_proc p where p.proname = 'claim_limited'"
+        "select pg_get_functiondef(p.oid) from pg_proc p where p.proname = %s "
+        "and p.pronamespace = 'leasework'::regnamespace",
+        [function],
     ).fetchone()
     assert row
     text = row[0]
     for old, new in pairs:
         text, count = re.subn(old, new, text)
-        assert count, f"{name}: claim_limited has no {old!r}"
+        assert count, f"{function} has no {old!r}"
     connection.execute(text)

@@ -15,13 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import psycopg
 
 from leasework.errors import LeaseworkError
-from tests.limits_fire.application import KEYS, KINDS, ODD, SLOTS, Kind, make_app, work
+from tests.limits_fire import application
+from tests.limits_fire.application import KEYS, KINDS, ODD, Kind
 
 WORKERS = 5
 QUEUES = ["default", "imports"]
@@ -67,16 +68,23 @@ class Tally:
 
 
 class Fire:
+    application: ClassVar[Any] = application
+    """The module of the application: ``make_app``, ``work`` and ``SLOTS``."""
+    cut_first: ClassVar[str] = "claim_limited"
+    """Sessions are best cut in statements that match this."""
+    hold: ClassVar[str] = "held_because = 'limit'"
+    """The jobs whose rows are held."""
+
     def __init__(self, dsn: str, folder: Path, broken: str, rng: random.Random) -> None:
         self.dsn, self.folder, self.broken, self.rng = dsn, folder, broken, rng
         self.ledger = folder / "ledger"
         self.ledger.touch()
         self.tally = Tally()
         self.workers: list[Worker] = []
-        self.app = make_app(dsn)
+        self.app = self.application.make_app(dsn)
         self.burning = True
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.limits_fire.application"])
+        self._context.set_forkserver_preload([self.application.__name__])
         self._number = 0
 
     # -- workers ---------------------------------------------------------------------------------
@@ -84,13 +92,17 @@ class Fire:
         self._number += 1
         log = self.folder / f"worker-{self._number}.log"
         process = self._context.Process(
-            target=work,
-            args=(self.dsn, str(self.ledger), self.broken, str(log), self.rng.choice(SLOTS)),
+            target=self.application.work,
+            args=(self.dsn, str(self.ledger), self.broken, str(log), self._slots()),
             daemon=True,
         )
         process.start()
         now = time.time()
         self.workers.append(Worker(process, now, now + SETTLE_SECONDS))
+
+    def _slots(self) -> dict[str, int]:
+        slots: dict[str, int] = self.rng.choice(self.application.SLOTS)
+        return slots
 
     def able(self, now: float) -> set[int]:
         """The pids of the workers that can claim."""
@@ -148,9 +160,9 @@ class Fire:
         async with await self._connect() as connection:
             rows = await connection.execute(
                 "select a.pid, pg_terminate_backend(a.pid) from pg_stat_activity a "
-                "where a.application_name like 'leasework%' and a.pid <> pg_backend_pid() "
-                "order by a.state = 'active' and a.query like '%claim_limited%' desc, random() "
-                "limit 1"
+                "where a.application_name like 'leasework%%' and a.pid <> pg_backend_pid() "
+                "order by a.state = 'active' and a.query ~ %s desc, random() limit 1",
+                [self.cut_first],
             )
             self.tally.did["cut"] += bool(await rows.fetchall())
 
@@ -192,8 +204,8 @@ class Fire:
     async def hold_rows(self, connection: psycopg.AsyncConnection[Any]) -> None:
         async with connection.transaction():
             rows = await connection.execute(
-                "select id::text from leasework.job where held_because = 'limit' "
-                "order by random() limit 4 for update skip locked"
+                f"select id::text from leasework.job where {self.hold} "
+                "order by random() limit 4 for update skip locked".encode()
             )
             ids = frozenset(row[0] for row in await rows.fetchall())
             touched = Touched(ids, time.time())

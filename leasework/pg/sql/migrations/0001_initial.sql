@@ -1925,6 +1925,10 @@ begin
     if found then
         perform leasework.make_batch(batch, jsonb_build_object('parent', of_job), request, clock);
     end if;
+    -- jobs that a person runs again before their results are recorded are waited for, too
+    update leasework.batch b set ended_at = null, failed = null from leasework.step s
+    where s.job = of_job and s.name = of_name and s.open and s.kind = 'gather' and b.id = (s.result #>> '{}')::uuid
+      and b.ended_at is not null and exists (select 1 from leasework.job j where j.batch = b.id);
     return query
         select s.kind, s.open, s.result,
                s.open and s.kind = 'gather' and (select b.ended_at is not null from leasework.batch b where b.id = (s.result #>> '{}')::uuid)
@@ -1932,32 +1936,40 @@ begin
 end $$;
 
 -- Copy what the jobs of an ended batch returned to the step that waited for them: [id, state, result, error] of each, in
--- their order. Null: the claim was lost.
+-- their order. Null: the claim was lost. False: one of them runs again, and has no result.
 create function leasework.gathered(of_job uuid, of_token bigint, its_node uuid, of_name text, clock timestamptz default null)
 returns jsonb
 language plpgsql volatile as $$
 declare
+    s             leasework.step;
     found_results jsonb;
 begin
-    if leasework.keeps_claim(of_job, of_token, its_node) then
-        update leasework.step s
-        set open = false, token = of_token, seconds = extract(epoch from coalesce(clock, clock_timestamp()) - s.at),
-            result = coalesce((select jsonb_agg(jsonb_build_array(d.id, d.state, d.result, d.last_error) order by d.id)
-                               from leasework.job_done d where d.batch = (s.result #>> '{}')::uuid), '[]')
-        where s.job = of_job and s.name = of_name
-        returning s.result into found_results;
+    if not leasework.keeps_claim(of_job, of_token, its_node) then
+        return null;
     end if;
-    return found_results;
+    select * into s from leasework.step x where x.job = of_job and x.name = of_name;
+    if not s.open then
+        return s.result; -- by a try whose answer was lost
+    end if;
+    update leasework.step x
+    set open = false, token = of_token, seconds = extract(epoch from coalesce(clock, clock_timestamp()) - x.at),
+        result = coalesce((select jsonb_agg(jsonb_build_array(d.id, d.state, d.result, d.last_error) order by d.id)
+                           from leasework.job_done d where d.batch = (s.result #>> '{}')::uuid), '[]')
+    where x.job = of_job and x.name = of_name
+      and not exists (select 1 from leasework.job j where j.batch = (s.result #>> '{}')::uuid)
+    returning x.result into found_results;
+    return coalesce(found_results, 'false');
 end $$;
 
 -- End the batches of which no unfinished job is left: enqueue their callbacks, and resume the jobs that wait for them.
 -- Any process may do this at any time. Returns how many have ended, and whether any is open.
 create function leasework.end_batches(clock timestamptz default null) returns table (ended integer, open boolean)
-language plpgsql volatile as $$
+language plpgsql volatile set lock_timeout = '200ms' as $$
 declare
     moment timestamptz := coalesce(clock, clock_timestamp());
     b      leasework.batch;
     bad    integer;
+    again  boolean;
     info   jsonb;
     woken  text[] := '{}';
 begin
@@ -1970,13 +1982,19 @@ begin
         -- a row that somebody's transaction has locked must not hold up the other batches
         perform from leasework.job j where j.id = b.parent for no key update skip locked;
         continue when not found and exists (select 1 from leasework.job j where j.id = b.parent);
-        select count(*) into bad from leasework.job_done d
-        where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
-        update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
-        info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
-        perform leasework.call_back(b.on_done, 'batch', info, 'on_done of batch ' || b.id, moment);
-        perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, 'batch', info,
-                                    case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
+        -- a person may have run one again meanwhile
+        select count(*), exists (select 1 from leasework.job j where j.batch = b.id) into bad, again
+        from leasework.job_done d where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
+        continue when again;
+        begin
+            update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;
+            info := jsonb_build_object('id', b.id, 'total', b.total, 'failed', bad);
+            perform leasework.call_back(b.on_done, 'batch', info, 'on_done of batch ' || b.id, moment);
+            perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, 'batch', info,
+                                        case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
+        exception when lock_not_available or deadlock_detected then
+            continue; -- a key of its calls is held: the next round
+        end;
         if b.parent is not null then
             -- also if it does not wait yet: as in leasework.send_signal
             if exists (select 1 from leasework.job j where j.id = b.parent and j.held_because = 'gather'
