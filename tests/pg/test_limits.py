@@ -13,6 +13,7 @@ import pytest
 from leasework import App, Context, Rate, Throttled
 from leasework.app.planning import derived_release
 from leasework.errors import BadJob, ConfigError
+from leasework.node import Node
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -268,7 +269,7 @@ async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
         ran.append("other")
 
     on = await app.operator("ann", "test")
-    async with app.node():
+    async with app.node() as node:
 
         async def only(expected: set[str]) -> None:
             """Enqueue one of each. Those of ``expected`` run, and the others stay."""
@@ -285,13 +286,13 @@ async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
 
         everything = {"a", "b", "plain", "other"}
         await on.queues.pause("other", reason="maintenance")
-        await _obeyed(app, "queue", "other")
+        await _obeyed(node, "queue", "other")
         await only(everything - {"other"})
         assert await on.queues.resume("other")
         assert not await on.queues.resume("other")
         await left()
         await on.tasks.pause(plain.name)
-        await _obeyed(app, "task", plain.name)
+        await _obeyed(node, "task", plain.name)
         await only(everything - {"plain"})
         await on.tasks.resume(plain.name)
         await left()
@@ -311,10 +312,11 @@ async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
     assert ("ann", "pause", "limit customer, key a", "they asked") in said
 
 
-async def _obeyed(app: App, kind: str, name: str) -> None:
-    """Wait until the nodes of this process have heard of a pause."""
-    [guard] = app.desk._nodes
-    await until_async(lambda: _is((kind, name) in guard._paused), what="the pause arrived")
+async def _obeyed(node: Node, kind: str, name: str) -> None:
+    """Wait until the claims of a node have heard of a pause."""
+    claimer = node._claimer
+    paused = {"queue": lambda: claimer.paused, "task": lambda: claimer._paused_tasks}[kind]
+    await until_async(lambda: _is(name in paused()), what="the pause arrived")
 
 
 async def _waiting(sql: Sql, count: int) -> bool:
