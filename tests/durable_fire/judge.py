@@ -383,7 +383,10 @@ def cancelled(h: History) -> Check:
             at = made[0].done
             if any(stop < at - EPSILON and not any(stop <= t <= at for t in h.made[parent])
                    for stop in stops[parent]):  # fmt: skip
-                check.found.append(f"{parent} made {made[0].row['id']} after it was cancelled")
+                check.found.append(
+                    f"{parent} made {made[0].row['id']} at {at:.4f}, cancelled at "
+                    f"{stops[parent]}, made at {h.made[parent]}"
+                )
     return check
 
 

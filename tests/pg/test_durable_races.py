@@ -339,6 +339,25 @@ async def test_a_job_that_is_being_cancelled_makes_no_jobs(bench: Bench, sql: Sq
     assert await sql("select count(*) from leasework.job where batch is not null") == [(0,)]
 
 
+async def test_a_job_whose_cancel_is_being_committed_makes_no_jobs(
+    bench: Bench, sql: Sql, migrated: str
+) -> None:
+    parent = await bench.claimed()
+    await bench.user.execute("select 1 from leasework.job where id = %s for update", [parent.id])
+    await bench.user.execute("update leasework.job set cancel_requested = true")
+    async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as maker:
+        making = asyncio.create_task(
+            maker.execute(
+                "select * from leasework.gather(%s, %s, %s, 'parts', 'gather', %s, %s)",
+                [parent.id, parent.claim_token, bench.node, uuid4(), '[{"task": "t"}]'],
+            )
+        )
+        await until_async(lambda: blocked(sql, maker), what="it waits for the cancel")
+        await bench.user.commit()
+        assert await (await making).fetchall() == []
+    assert await sql("select count(*) from leasework.job where batch is not null") == [(0,)]
+
+
 async def test_a_cancel_finds_the_jobs_that_are_just_being_made(bench: Bench, sql: Sql) -> None:
     parent = await bench.claimed()
     await bench.user.execute(

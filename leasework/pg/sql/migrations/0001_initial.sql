@@ -1915,8 +1915,11 @@ create function leasework.gather(of_job uuid, of_token bigint, its_node uuid, of
 returns table (kind text, open boolean, result jsonb, ended boolean)
 language plpgsql volatile as $$
 begin
-    if not leasework.keeps_claim(of_job, of_token, its_node)
-       or (select j.cancel_requested from leasework.job j where j.id = of_job) then
+    if not leasework.keeps_claim(of_job, of_token, its_node) then
+        return;
+    end if;
+    -- a statement of its own, whose snapshot sees the cancel that the lock has waited for
+    if (select j.cancel_requested from leasework.job j where j.id = of_job) then
         return;
     end if;
     insert into leasework.step (job, name, kind, token, open, result, at)
