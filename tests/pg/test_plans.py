@@ -56,6 +56,7 @@ def outcomes(node: UUID, jobs: list[tuple[UUID, int]]) -> dict[str, Any]:
         "tracebacks": [None] * count,
         "counts": [True] * count,
         "held": [None] * count,
+        "waits": [None] * count,
         "now": None,
     }
 
