@@ -411,7 +411,8 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 return (select min(d.finished_at) from (select finished_at from leasework.job_done_default limit 10000) d);
 
 create index job_done_bad on leasework.job_done (state, id) where state <> 'completed';
-create index job_done_batch on leasework.job_done (batch, state) where batch is not null;
+create index job_done_batch on leasework.job_done (batch, id) where batch is not null;
+create index job_done_batch_bad on leasework.job_done (batch) where batch is not null and state <> 'completed';
 
 -- One row per attempt that did not just complete.
 create table leasework.attempt (
@@ -1732,7 +1733,7 @@ create table leasework.step (
     at      timestamptz not null,
     primary key (job, name)
 );
-create index step_at on leasework.step using brin (at);
+create index step_at on leasework.step (at);
 
 -- Signals to jobs that have not been taken. A job takes the oldest of a name, once.
 create table leasework.inbox (
@@ -1987,7 +1988,7 @@ begin
         continue when not found and exists (select 1 from leasework.job j where j.id = b.parent);
         -- a person may have run one again meanwhile
         select count(*), exists (select 1 from leasework.job j where j.batch = b.id) into bad, again
-        from leasework.job_done d where d.batch = b.id and d.state in ('cancelled', 'discarded', 'quarantined');
+        from leasework.job_done d where d.batch = b.id and d.state <> 'completed';
         continue when again;
         begin
             update leasework.batch x set ended_at = moment, failed = bad where x.id = b.id;

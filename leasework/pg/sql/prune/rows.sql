@@ -77,8 +77,8 @@ with clock as (
     returning 1
 ), p as (
     delete from leasework.step where ctid = any (array(
-        select s.ctid from leasework.step s, kept, clock
-        where s.at < clock.at - make_interval(days => kept.finished + 1)
+        select s.ctid from leasework.step s
+        where s.at < (select at from clock) - make_interval(days => (select finished + 1 from kept))
           and (select true from leasework.job j where j.id = s.job) is null
           and (select true from leasework.job_done d where d.id = s.job limit 1) is null
         limit %(limit)s))
@@ -90,8 +90,8 @@ with clock as (
     returning 1
 ), c as (
     delete from leasework.batch where id in (
-        select x.id from leasework.batch x, kept, clock
-        where x.ended_at < clock.at - make_interval(days => kept.finished + 1)
+        select x.id from leasework.batch x
+        where x.ended_at < (select at from clock) - make_interval(days => (select finished + 1 from kept))
           and (select true from leasework.job j where j.id = x.parent) is null limit %(limit)s)
     returning 1
 )
