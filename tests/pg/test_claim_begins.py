@@ -88,7 +88,8 @@ async def by_retry(user: psycopg.AsyncConnection[Any], job: UUID) -> None:
             [job],
         )
     await user.execute(
-        statement("job/retry", "leasework"), {"jobs": [job], "now": None, "state": None, "keep_steps": False}
+        statement("job/retry", "leasework"),
+        {"jobs": [job], "now": None, "state": None, "keep_steps": False},
     )
 
 
