@@ -103,6 +103,10 @@ docs-shots: .venv/.has-test  ## retake the screenshots in docs/images
 	@$(MAKE) web-shots TO=build/shots
 	@$(BIN)/python -m scripts.pictures build/shots docs/images
 
+.PHONY: release
+release: .venv/.python  ## build both distributions twice into dist, compare and check them, and try them on each Python (ARGS="--python 3.12")
+	@$(BIN)/python -m scripts.release $(ARGS)
+
 .PHONY: detection healthy
 healthy: .venv/.has-test  ## run a healthy, busy application for an hour; any reported problem is a failure (MINUTES=10)
 	@scripts/test-setup
