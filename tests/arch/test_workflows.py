@@ -87,6 +87,8 @@ def test_nothing_runs_on_a_version_that_is_not_supported():
 def test_a_release_is_tried_on_every_supported_python():
     (setup,) = [s for s in steps(flow("release")) if "setup-python" in s.get("uses", "")]
     assert setup["with"]["python-version"].split() == supported()
+    (line,) = [s["run"] for s in flow("release")["jobs"]["build"]["steps"] if "run" in s]
+    assert re.findall(r"--python (\S+)", line) == supported()  # which fails if one is not there
 
 
 def test_what_is_published_is_what_make_release_writes():
