@@ -93,8 +93,9 @@ web-shots: .venv/.has-test  ## take screenshots of every dashboard page, light a
 docs: .venv/.has-docs  ## build the site into build/site; a broken link is an error
 	@$(BIN)/zensical build --strict -f mkdocs.yml
 
-reference: .venv/.has-test  ## generate docs/reference from the code
+reference: .venv/.has-test  ## generate docs/reference from the code, and copy the files of deploy into their page
 	@$(BIN)/python -m scripts.reference
+	@$(BIN)/python -m scripts.included
 
 workshop: .venv/.has-test  ## run every step of the workshop's pages (takes minutes)
 	@LEASEWORK_LONG=1 $(BIN)/python -m pytest -q tests/docs/test_workshop.py $(ARGS)
@@ -102,6 +103,10 @@ workshop: .venv/.has-test  ## run every step of the workshop's pages (takes minu
 docs-shots: .venv/.has-test  ## retake the screenshots in docs/images
 	@$(MAKE) web-shots TO=build/shots
 	@$(BIN)/python -m scripts.pictures build/shots docs/images
+
+.PHONY: release
+release: .venv/.python  ## build both distributions twice into dist, compare and check them, and try them on each Python (ARGS="--python 3.12")
+	@$(BIN)/python -m scripts.release $(ARGS)
 
 .PHONY: detection healthy
 healthy: .venv/.has-test  ## run a healthy, busy application for an hour; any reported problem is a failure (MINUTES=10)

@@ -81,6 +81,14 @@ def test_versions_are_found_on_path_and_where_pyenv_has_them_though_its_shim_ref
     assert (machine.home / "tree" / ".venv-3.13").is_dir()
 
 
+def test_a_release_is_tried_on_all_that_are_found(machine: Machine):
+    machine.has("bin/python3.11", FAKE.format(minor="3.11"))
+    machine.has(".pyenv/versions/3.13.7/bin/python3", FAKE.format(minor="3.13"))
+    first, second = machine.make_venv("--found").splitlines()
+    assert first == "3.11 python3.11"
+    assert second == f"3.13 {machine.home}/.pyenv/versions/3.13.7/bin/python3"
+
+
 def test_the_venv_is_made_with_what_the_user_calls_python3(machine: Machine):
     machine.has("bin/python3.11", FAKE.format(minor="3.11"))
     machine.has("bin/python3", FAKE.format(minor="3.12"))
