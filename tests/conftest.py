@@ -92,7 +92,6 @@ SLOW = (
     "e2e/test_frameworks",
     "e2e/test_managed",
     "e2e/test_odd_settings",
-    "e2e/test_release",
     "e2e/test_rolling",
     "e2e/test_slow_link",
     "e2e/test_truth",
