@@ -82,7 +82,7 @@ class Fire(faults.Fire):
         rows = await connection.execute("select count(*) from leasework.job")
         [[waiting]] = await rows.fetchall()
         if waiting > MOST_WAITING:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
             return
         draw = self.rng.random()
         if draw < 0.5:
@@ -191,7 +191,7 @@ class Fire(faults.Fire):
                 rows = await connection.execute("select count(*) from fire.log")
                 if (await rows.fetchall())[0][0] >= LEAST_CHANGES:
                     return
-                await asyncio.sleep(1)
+                await asyncio.sleep(0.1)
 
     async def replace(self) -> None:
         """Start a worker for each that ended, because its node was declared dead."""
@@ -234,7 +234,7 @@ class Fire(faults.Fire):
                     "+ (select count(*) from leasework.batch where ended_at is null)"
                 )
                 [[left]] = await rows.fetchall()
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.1)
             if left:
                 rows = await connection.execute(
                     "select task_name, held_because, ready, node is not null, last_error, count(*) "
