@@ -328,7 +328,9 @@ class JobStore(Operations):
 _SHARED = attrgetter(*COLUMNS)
 
 
-def _copy_lines(jobs: Iterable[BulkJob], queues: set[str], batch: UUID | None) -> Iterator[str]:
+def _copy_lines(
+    jobs: Iterable[BulkJob], queues: set[str], batch: UUID | None = None
+) -> Iterator[str]:
     """Yield the rows for job/copy. Options that jobs share are formatted once. ``queues`` collects
     the names of the queues."""
     member = f"\t{batch.hex}" if batch else ""

@@ -3,7 +3,7 @@
 -- edge: scheduled -> available
 -- edge: retryable -> available
 -- locks: fence FOR SHARE, job rows FOR UPDATE SKIP LOCKED
--- index: job_waiting, fence_pkey, deadline_due (in order), death_open (all of it), schedule_next, batch_open; a scan of node
+-- index: job_waiting, fence_pkey, deadline_due (in order), death_open (all of it), schedule_next, batch_open (all of it); a scan of node
 with f as materialized (
     select 1 from leasework.fence where name = %(term_leader)s and token = %(term_token)s for share
 ), known as materialized (
