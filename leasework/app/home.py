@@ -154,7 +154,7 @@ class Home:
         on_success: Follows = None,
         on_failure: Follows = None,
         on: Any = None,
-    ) -> Batch[R]:
+    ) -> Batch[Job[R]]:
         """Enqueue up to 100,000 jobs whose end is one event: all of them or none::
 
             batch = await app.batch((load.job(row) for row in rows), on_done=report)
@@ -164,15 +164,10 @@ class Home:
         with ``id``, ``total`` and ``failed``. A job that is run again later does not call again.
         ``on`` and errors: see :meth:`enqueue_many`. Also raises UnknownTask.
         """
-        callbacks = self.callbacks(on_done, on_success, on_failure)
-        return await (await self.client()).batch(requests, callbacks, on)
-
-    def callbacks(
-        self, on_done: Follows, on_success: Follows, on_failure: Follows
-    ) -> dict[str, Any]:
-        """Resolve what follows a batch. Raises BadJob, UnknownTask."""
         given = {"on_done": on_done, "on_success": on_success, "on_failure": on_failure}
-        return {name: self.registry.of_batch(name, each) for name, each in given.items() if each}
+        of_batch = self.registry.of_batch
+        callbacks = {name: of_batch(name, each) for name, each in given.items() if each}
+        return await (await self.client()).batch(requests, callbacks, on)
 
     async def get_batch(self, batch: UUID) -> BatchView:
         """Return how far a batch is. Raises JobNotFound, also if it was pruned."""
@@ -263,11 +258,15 @@ class Home:
 
     # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:
-        """Return the client of the running event loop."""
-        stores = await self._of_loop()  # first: it may change the settings
+        """Return the client of the running event loop. In a plain call on a user's connection, it
+        has no connections of leasework's."""
+        users = reports = cast(Any, None)
+        if not own_tasks.may_block.get():
+            stores = await self._of_loop()  # first: it may change the settings
+            users, reports = stores.users, stores.reports
         return Client(
-            stores.users,
-            stores.reports,
+            users,
+            reports,
             self.env,
             self.settings,
             self.on_connection,

@@ -24,7 +24,7 @@ from leasework.app.lock import Lock
 from leasework.app.schedules import StoredSchedules
 from leasework.env import LOOP_FACTORY
 from leasework.errors import ConfigError, LeaseworkError, told
-from leasework.jobs.client import Batch, Client, Job
+from leasework.jobs.client import Batch, Job
 from leasework.lease.bids import Lost
 from leasework.lease.guard import Guard
 from leasework.model.job import JobRequest, R
@@ -77,6 +77,9 @@ def blocking(
 
     call.__doc__ = f"See :meth:`{begin.__qualname__.replace('Home.', 'App.')}`."
     return call
+
+
+_enqueue_many, _batch = inspect.unwrap(Home.enqueue_many), inspect.unwrap(Home.batch)
 
 
 def reading(attribute: Any) -> Any:
@@ -149,24 +152,12 @@ class SyncApp(Twin[Home]):
         self, requests: Iterable[JobRequest[R]], *, on: Any = None
     ) -> list[SyncJob[R]]:
         """See :meth:`App.enqueue_many`. A generator runs in the calling thread."""
-        on = self.joined(on)
-        if on is not None:
-            jobs = self._here(on, self._enqueue(requests, on))
-        else:
-            self._need_no_loop()
-            given = list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
-            jobs = self.call(self._enqueue(given, None))
+        on, given = self.joined(on), self._read(requests)
+        jobs = self._over(on, _enqueue_many(self._app, given, on=on))
         return [SyncJob(self, job) for job in jobs]
 
-    async def _enqueue(self, requests: Iterable[JobRequest[R]], on: Any) -> list[Job[R]]:
-        return await (await self._client(on)).enqueue_many(requests, on)
-
-    async def _client(self, on: Any) -> Client:
-        app = self._app
-        if on is None:
-            return await app.client()
-        none: Any = None  # this uses neither a store nor one of leasework's connections
-        return Client(none, none, app.env, app.settings, app.on_connection, app.client, app.codec)
+    def _read(self, requests: Iterable[JobRequest[R]]) -> list[JobRequest[R]]:
+        return list(islice(requests, self._app.settings.limits.enqueue_rows + 1))
 
     def batch(
         self,
@@ -176,28 +167,17 @@ class SyncApp(Twin[Home]):
         on_success: Follows = None,
         on_failure: Follows = None,
         on: Any = None,
-    ) -> Batch[R]:
-        """See :meth:`App.batch`. ``on`` is a connection or session of a sync driver."""
-        on, given = self.joined(on), list(requests)
-        callbacks = self._app.callbacks(on_done, on_success, on_failure)
+    ) -> Batch[SyncJob[R]]:
+        """See :meth:`App.batch`. ``on`` is a connection or session of a sync driver. A generator
+        runs in the calling thread."""
+        on, given = self.joined(on), self._read(requests)
+        calls = {"on_done": on_done, "on_success": on_success, "on_failure": on_failure}
+        made = self._over(on, _batch(self._app, given, on=on, **calls))
+        return Batch(made.id, [SyncJob(self, job) for job in made.jobs])
 
-        async def batch() -> Batch[R]:
-            return await (await self._client(on)).batch(given, callbacks, on)
-
-        return self._over(on, batch())
-
-    def signal(self, job: UUID | str, name: str, payload: Any = None, *, on: Any = None) -> bool:
-        """See :meth:`App.signal`. ``on`` is a connection or session of a sync driver."""
-        on = self.joined(on)
-
-        async def signal() -> bool:
-            return await (await self._client(on)).signal(job, name, payload, on)
-
-        return self._over(on, signal())
-
+    signal = blocking(Home.signal)
     get_batch = blocking(Home.get_batch)
     batch_results = blocking(Home.batch_results)
-
     get = blocking(Home.get)
     jobs = blocking(Home.jobs)
     cancel = blocking(Home.cancel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -178,10 +177,10 @@ def signal_job(job_id: str, name: str, payload: str | None, **_: Any) -> None:
     """Send a signal to a job. PAYLOAD is JSON, such as '{"by": "kim"}'."""
     value = None
     if payload is not None:
-        with suppress(ValueError):
+        try:
             value = json.loads(payload)
-        if value is None:
-            raise click.BadParameter(f"{payload!r} is not JSON", param_hint="PAYLOAD")
+        except ValueError:
+            raise click.BadParameter(f"{payload!r} is not JSON", param_hint="PAYLOAD") from None
 
     async def send(acting: Operator, job: UUID) -> str:
         return "sent" if await acting.signal(job, name, value) else ""

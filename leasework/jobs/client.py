@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from operator import eq
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from leasework import errors
@@ -92,12 +92,16 @@ class Job(Generic[R]):
         return await (await self._client()).cancel(self.id, reason)
 
 
-class Batch(NamedTuple, Generic[R]):
-    """Jobs whose end is one event: see :meth:`App.batch`."""
+J = TypeVar("J")
+
+
+class Batch(NamedTuple, Generic[J]):
+    """Jobs whose end is one event: see :meth:`App.batch`. ``J`` is :class:`Job`, or in code without
+    an event loop SyncJob."""
 
     id: UUID
     """For :meth:`App.get_batch`."""
-    jobs: list[Job[R]]
+    jobs: list[J]
     """One that was not created, because another job holds its unique key, is no member."""
 
 
@@ -144,11 +148,10 @@ class Client:
 
     async def batch(
         self, requests: Iterable[JobRequest[Any]], callbacks: dict[str, Any], on: Any = None
-    ) -> Batch[Any]:
+    ) -> Batch[Job[Any]]:
         """Enqueue jobs as a batch. ``callbacks``: as ``leasework.make_batch`` takes them."""
         batch = self._env.new_id()
-        given = {name: callback for name, callback in callbacks.items() if callback is not None}
-        return Batch(batch, await self.enqueue_many(requests, on, (batch, given)))
+        return Batch(batch, await self.enqueue_many(requests, on, (batch, callbacks)))
 
     async def signal(self, job: UUID | str, name: str, payload: Any, on: Any = None) -> bool:
         """See ``App.signal``."""
@@ -161,8 +164,9 @@ class Client:
             found = await self._on.signal(on, job_id, name, text)
         else:
             found = await self._store.signal(job_id, name, text, self._env.due_now())
-            if found is None and await self._store.get(job_id) is None:
-                raise no_such_job(job)
+            if found is None:
+                with suppress(errors.PermissionDenied):  # a role that may only enqueue
+                    await self.get(job_id)
         return found is not None
 
     async def enqueue_many(

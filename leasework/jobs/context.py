@@ -14,7 +14,15 @@ from uuid import UUID
 from leasework.config import Limits
 from leasework.errors import BadJob, JobCancelled, LeaseworkError, shorten, storable
 from leasework.jobs.running import Claim, timed_out
-from leasework.jobs.steps import OnSteps, Steps, StepTools, checked_retry, lost, retry_pause
+from leasework.jobs.steps import (
+    OnSteps,
+    Steps,
+    StepTools,
+    checked_retry,
+    inside,
+    lost,
+    values_of,
+)
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import JobRequest, R
 from leasework.model.moments import Duration, in_seconds, is_number
@@ -45,7 +53,7 @@ class Context:
     worker_id: str
     _store: JobStore
     _on: OnConnection
-    _run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
+    _run: Callable[[Coroutine[Any, Any, Any]], Any] = without_loop
     """For handlers in a thread: runs a coroutine in the event loop and waits for it."""
     state: Any = None
     """What ``App(lifespan=…)`` yielded, such as clients and pools. None in a child process."""
@@ -221,11 +229,12 @@ class Context:
         task. Raises what the function raises, BadJob for a wrong name, BadPayload for a result that
         cannot be stored, TimeoutError, or LostClaim.
         """
-        label, found = await self._steps.begin(name, key, "step")
+        steps, values = self._steps, values_of(function)
+        label, found = await steps.begin(name, key, "step")
         if found:
-            return self._steps.read(function, found.result)
-        returned, seconds = await self._steps.run(label, function, args, kwargs, timeout, retry)
-        return await self._steps.record(label, function, returned, seconds, on)
+            return steps.read(values, found.result)
+        returned, seconds = await steps.run(label, function, args, kwargs, timeout, retry)
+        return await steps.record(label, values, returned, seconds, on)
 
     async def sleep(
         self,
@@ -290,7 +299,6 @@ class SyncContext(Context):
         """See :meth:`Context.progress`. Also raises JobCancelled (with the reason of the person who
         cancelled the job, or because the worker is stopping), JobTimeout or LostClaim if the
         handler should stop."""
-        assert self._run
         self._go_on()
         self._run(super().progress(share, note))
         self._go_on()
@@ -300,7 +308,6 @@ class SyncContext(Context):
             return
         match self.claim.stop_reason:
             case "cancel":
-                assert self._run
                 why = self._run(self._reason())
                 raise JobCancelled("the job was cancelled", got=why, do=_RETURN)
             case "lost":
@@ -328,45 +335,41 @@ class SyncContext(Context):
         **kwargs: Any,
     ) -> T:
         """See :meth:`Context.step`. The function runs in this thread, which no timeout can end."""
-        assert self._run
         self._go_on()
-        further, steps = checked_retry(retry), self._steps
+        further, steps, values = checked_retry(retry), self._steps, values_of(function)
         label, found = self._run(steps.begin(name, key, "step"))
         if found:
-            result: T = steps.read(function, found.result)
+            result: T = steps.read(values, found.result)
             return result
         began = steps.tools.env.boot_now()
-        for failures in range(1, further + 2):
-            try:
-                returned = function(*args, **kwargs)
-                break
-            except Exception:
-                if failures > further or self.claim.cancelled.wait(retry_pause(failures, 0.5)):
-                    raise
+        with inside(label):
+            for failures in range(1, further + 2):
+                try:
+                    returned = function(*args, **kwargs)
+                    break
+                except Exception:
+                    if failures > further or self.claim.cancelled.wait(steps.pause(failures)):
+                        raise
         seconds = steps.tools.env.boot_now() - began
-        recorded = steps.record(label, function, returned, seconds, on)
+        recorded = steps.record(label, values, returned, seconds, on)
         result = without_loop(recorded) if on is not None else self._run(recorded)
         return result
 
     def sleep(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
         """See :meth:`Context.sleep`."""
-        assert self._run
         self._run(super().sleep(*args, **kwargs))
 
     def event(self, name: str, **kwargs: Any) -> Any:
         """See :meth:`Context.event`."""
-        assert self._run
         return self._run(super().event(name, **kwargs))
 
     def gather(self, jobs: Sequence[JobRequest[R]], **kwargs: Any) -> list[R]:  # type: ignore[override]
         """See :meth:`Context.gather`."""
-        assert self._run
         results: list[R] = self._run(super().gather(jobs, **kwargs))
         return results
 
     def spawn(self, job: JobRequest[Any], **kwargs: Any) -> UUID:  # type: ignore[override]
         """See :meth:`Context.spawn`."""
-        assert self._run
         made: UUID = self._run(super().spawn(job, **kwargs))
         return made
 

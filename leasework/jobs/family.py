@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from leasework.errors import BadJob, Conflict, suggest
-from leasework.model.states import FINISHED
 from leasework.store.operation import Now
 from leasework.store.store import Store
 
@@ -20,8 +19,8 @@ async def cancel_family(store: Store, job: UUID, reason: str, now: Now) -> str |
     where = await store.cancel(job, reason, now)
     told: set[UUID] = set()
     for _ in range(_LOOKS):
-        family = await store.family([job], MOST)
-        left = [one.id for one in family if one.state not in FINISHED and one.id not in told]
+        family = await store.family([job], MOST, True)
+        left = [one.id for one in family if one.id not in told]
         if not left:
             return where
         for first in range(0, len(left), 1000):

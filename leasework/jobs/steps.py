@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from leasework import own_tasks
 from leasework.env import Env
@@ -21,7 +22,6 @@ from leasework.errors import (
     BadJob,
     JobCancelled,
     JobFailed,
-    LeaseworkError,
     LostClaim,
     ServerError,
     Unavailable,
@@ -47,6 +47,8 @@ LONGEST_WAIT = 100 * 366 * 86400.0
 _TOGETHER = 200
 """Steps in one statement."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_TURNS = 10
+"""Turns of the event loop in which what has just ended in a run may go on, before the run ends."""
 _RETRY = Backoff(base=1.0, longest=60.0)
 _INSIDE: ContextVar[str] = ContextVar("step", default="")
 """The name of the step whose function runs."""
@@ -104,7 +106,7 @@ class StepRecorder:
                     await asyncio.sleep(self._env.jitter(pause, 0.25))
                     pause = min(pause * 2, _LONGEST_PAUSE)
                     continue
-                except LeaseworkError as error:
+                except Exception as error:
                     self._refused(batch, error)
                     continue
                 pause, self._singly = _FIRST_PAUSE, max(0, self._singly - len(batch))
@@ -114,7 +116,7 @@ class StepRecorder:
         finally:
             self._writing = False
 
-    def _refused(self, batch: list[Any], error: LeaseworkError) -> None:
+    def _refused(self, batch: list[Any], error: Exception) -> None:
         """One of them cannot be stored: find it by writing one at a time."""
         if len(batch) > 1:
             self._singly = len(batch)
@@ -140,18 +142,25 @@ class Steps:
     """The steps of one run. Its methods run in the event loop, those of a thread's handler too."""
 
     def __init__(self, claim: Claim, tools: StepTools) -> None:
-        self._claim = claim
-        self.tools = tools
+        self._claim, self.tools = claim, tools
         self._mine = (claim.node, claim.job.id, claim.job.claim_token)
-        self._known: asyncio.Future[dict[str, StepView]] | None = None
+        self._known: dict[str, StepView] | None = None
+        self._loading = asyncio.Lock()
         self._used: set[str] = set()
-        self._running = 0
+        self._under_way = 0
         self._one_ended = asyncio.Event()
 
     async def begin(self, name: str, key: object, kind: str) -> tuple[str, StepView | None]:
         """Return the step's full name, and what is recorded of it, unless it still waits. Raises
         BadJob, Suspended."""
         label = _label(name, key)
+        if self._claim.completed_elsewhere:
+            raise BadJob(
+                f"ctx.{kind} was called after ctx.complete, which has ended the job",
+                got=label,
+                do="Call ctx.complete after the last step",
+            )
+        known = await self._load()
         if self._claim.suspend:
             raise Suspended
         if kind != "step" and (outer := _INSIDE.get()):
@@ -167,7 +176,7 @@ class Steps:
                 f"ctx.{kind}({name!r}, …, key=number)",
             )
         self._used.add(label)
-        found = (await self._load()).get(label)
+        found = known.get(label)
         if found and found.kind != kind:
             raise BadJob(
                 f"the step {label!r} was recorded as {found.kind!r}, and is {kind!r} now",
@@ -181,16 +190,11 @@ class Steps:
         return label, None if found is None or found.open else found
 
     async def _load(self) -> dict[str, StepView]:
-        if self._known is None:
-            self._known = asyncio.get_running_loop().create_future()
-            try:
+        async with self._loading:
+            if self._known is None:
                 steps = await self._persistent(lambda: self.tools.store.steps(self._claim.job.id))
-                self._known.set_result({step.name: step for step in steps})
-            except BaseException:
-                self._known.cancel()
-                self._known = None
-                raise
-        return await asyncio.shield(self._known)
+                self._known = {step.name: step for step in steps}
+        return self._known
 
     async def run(
         self,
@@ -203,10 +207,8 @@ class Steps:
     ) -> tuple[Any, float]:
         """Run a step's function. Return what it returns, and how long it took."""
         limit, retry = checked_timeout(timeout), checked_retry(retry)
-        self._running += 1
-        inside = _INSIDE.set(label)
         began = self.tools.env.boot_now()
-        try:
+        with self._busy(), inside(label):
             for failures in range(1, retry + 2):
                 try:
                     async with asyncio.timeout(limit):
@@ -217,38 +219,43 @@ class Steps:
                 except Exception:
                     if failures > retry:
                         raise
-                    await asyncio.sleep(_RETRY.seconds(failures, self.tools.env.rng.random()))
-            return returned, self.tools.env.boot_now() - began
-        finally:
-            _INSIDE.reset(inside)
-            self._running -= 1
-            self._one_ended.set()
+                    await asyncio.sleep(self.pause(failures))
+        return returned, self.tools.env.boot_now() - began
+
+    def pause(self, failures: int) -> float:
+        """Seconds before the next try of a step."""
+        return _RETRY.seconds(failures, self.tools.env.rng.random())
 
     async def record(
-        self, label: str, function: Callable[..., Any], returned: Any, seconds: float, on: Any
+        self, label: str, values: Values | None, returned: Any, seconds: float, on: Any
     ) -> Any:
         """Record a step, and return its result as a later run would read it."""
         what, tools = f"the result of step {label!r}", self.tools
-        values = _values_of(function)
         written = returned if values is None else values.write_result(returned)
         text = encode(what, written, tools.result_bytes)
         stored = sealed(tools.codec, what, text, tools.result_bytes)
         _, job, token = self._mine
         item = StepItem(job, token, label, stored, max(seconds, 0.0))
-        self._running += 1
-        try:
+        with self._busy():
             if on is not None:
                 await tools.on.record_step(on, self._claim.node, item)
             else:
                 await tools.recorder.record(self._claim, item)
-        finally:
-            self._running -= 1
-            self._one_ended.set()
-        return self.read(function, decode(stored))
+        return self.read(values, decode(stored))
 
-    def read(self, function: Callable[..., Any], result: Any) -> Any:
-        values, value = _values_of(function), opened(self.tools.codec, result)
+    def read(self, values: Values | None, result: Any) -> Any:
+        value = opened(self.tools.codec, result)
         return value if values is None else values.read_result(value)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """While something of this run is under way, no suspension ends the run."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._one_ended.set()
 
     # -- waiting ---------------------------------------------------------------------------------
     async def sleep(self, seconds: float, name: str, key: object) -> None:
@@ -269,30 +276,36 @@ class Steps:
         return opened(self.tools.codec, result["payload"])
 
     async def _wait(self, label: str, kind: str, signal: str | None, seconds: float | None) -> Any:
-        await self._others_ended()
         tools = self.tools
-        state = await self._persistent(
-            lambda: tools.store.wait_in_step(
-                *self._mine, label, kind, signal, seconds, tools.env.due_now()
+        with self._busy():
+            state = await self._persistent(
+                lambda: tools.store.wait_in_step(
+                    *self._mine, label, kind, signal, seconds, tools.env.due_now()
+                )
             )
-        )
         if state is None:
             raise lost(self._claim)
-        if not state.open:
-            return state.result
-        self._suspend(kind, signal and f"event:{signal}", state.still)
+        if state.open:
+            await self._suspend(kind, signal and f"event:{signal}", state.still)
+        return state.result
 
-    def _suspend(self, kind: str, waits: str | None, seconds: float | None) -> None:
-        self._claim.suspend = Suspend(kind, waits, LONGEST_WAIT if seconds is None else seconds)
-        raise Suspended
-
-    async def _others_ended(self) -> None:
-        """Wait until no other step of this run is running, so that none is interrupted."""
-        while self._running:
-            self._one_ended.clear()
-            await self._one_ended.wait()
+    async def _suspend(self, kind: str, waits: str | None, seconds: float | None) -> None:
+        """Suspend the job as soon as nothing else of this run is under way. If it waits for several
+        things at once, it resumes for the last of them, or when the time of one is over."""
+        asked = self.tools.env.boot_now()
+        turns = 0
+        while self._under_way or turns < _TURNS:
+            turns = 0 if self._under_way else turns + 1
+            if self._under_way:
+                self._one_ended.clear()
+                await self._one_ended.wait()
+            await asyncio.sleep(0)
+        left = LONGEST_WAIT if seconds is None else seconds
+        left = max(0.0, left - (self.tools.env.boot_now() - asked))
         if self._claim.suspend:
-            raise Suspended
+            left = min(left, self._claim.suspend.seconds)
+        self._claim.suspend = Suspend(kind, waits, left)
+        raise Suspended
 
     # -- other jobs ------------------------------------------------------------------------------
     async def gather(
@@ -303,20 +316,18 @@ class Steps:
             return self._results(jobs, found.result, return_exceptions)
         if not jobs:
             return []
-        await self._others_ended()
-        state = await self._make(label, "gather", jobs, self.tools.env.new_id())
-        rows = state.result
-        if state.open:
-            if not state.ended:
-                self._suspend("gather", f"gather:{state.result}", None)
-            tools = self.tools
-            rows = await self._persistent(
-                lambda: tools.store.gathered(*self._mine, label, tools.env.due_now())
-            )
-            if rows is None:
-                raise lost(self._claim)
-            if rows is False:  # a person runs one of them again
-                self._suspend("gather", f"gather:{state.result}", None)
+        tools = self.tools
+        with self._busy():
+            state = await self._make(label, "gather", jobs, tools.env.new_id())
+            rows = state.result
+            if state.open and state.ended:
+                rows = await self._persistent(
+                    lambda: tools.store.gathered(*self._mine, label, tools.env.due_now())
+                )
+        if rows is None:
+            raise lost(self._claim)
+        if state.open and (not state.ended or rows is False):  # False: one of them runs again
+            await self._suspend("gather", f"gather:{state.result}", None)
         return self._results(jobs, rows, return_exceptions)
 
     def _results(
@@ -392,7 +403,7 @@ class Steps:
         while True:
             try:
                 return await call()
-            except Unavailable:
+            except (Unavailable, ServerError):
                 if self._claim.stop_reason:
                     raise
                 await asyncio.sleep(self.tools.env.jitter(pause, 0.25))
@@ -404,11 +415,6 @@ def checked_retry(retry: object) -> int:
         raise BadJob("retry is a number of further tries from 0 to 1000", got=retry)
     assert isinstance(retry, int)
     return retry
-
-
-def retry_pause(failures: int, draw: float) -> float:
-    """Seconds before the next try of a step."""
-    return _RETRY.seconds(failures, draw)
 
 
 def lost(claim: Claim) -> LostClaim:
@@ -431,10 +437,27 @@ def _label(name: object, key: object) -> str:
     return str(label)
 
 
-@lru_cache(maxsize=1000)
-def _values_of(function: Callable[..., Any]) -> Values | None:
-    """What converts the results of a step's function by its annotation. None: it has none."""
+@contextmanager
+def inside(label: str) -> Iterator[None]:
+    """While a step's function runs, nothing in it can suspend the job."""
+    outer = _INSIDE.set(label)
     try:
-        return Values(function, ())
+        yield
+    finally:
+        _INSIDE.reset(outer)
+
+
+_values: WeakKeyDictionary[Any, Values] = WeakKeyDictionary()
+"""Weak, because a handler may make a step's function in each run, around large objects."""
+
+
+def values_of(function: Callable[..., Any]) -> Values | None:
+    """What converts the results of a step's function by its annotation. None: it has none. Raises
+    BadJob for an annotation that cannot be converted."""
+    function = getattr(function, "__func__", function)  # a method is another object in each call
+    try:
+        if function not in _values:
+            _values[function] = Values(function, ())
+        return _values[function]
     except (TypeError, ValueError, AttributeError):  # a builtin, or another callable
         return None

@@ -374,11 +374,9 @@ class Registry:
         """Resolve the task for failures. Raises BadJob, UnknownTask."""
         return None if given is None else self._callback("on_failure", given, "failure", BadJob)
 
-    def of_batch(self, option: str, given: object) -> dict[str, Any] | None:
+    def of_batch(self, option: str, given: object) -> dict[str, Any]:
         """Resolve what follows a batch: a job, or a task whose handler gets ``batch``. Raises
         BadJob, UnknownTask."""
-        if given is None:
-            return None
         if isinstance(given, JobRequest):
             return given.as_callback()
         return self._callback(option, given, "batch", BadJob).as_json()

@@ -44,6 +44,8 @@ class Codec(Protocol):
 def sealed(codec: Codec | None, label: str, text: str, limit: int) -> str:
     """Return the JSON text to store for ``text``. ``limit`` is in bytes. Raises BadPayload."""
     if codec is None:
+        if text.startswith(f'{{"{ENCODED}":'):  # nobody could read it
+            raise BadPayload(f"{label}: a value cannot begin with the key {ENCODED!r}")
         return text
     try:
         data = codec.encode(text.encode())

@@ -218,15 +218,9 @@ class JobRequest(Generic[R]):
         Raises BadJob for a job with ``history=False``, whose completion leaves nothing."""
         if not isinstance(following, JobRequest):
             raise BadJob("not a job", got=following, do="Make one with task.job(...)")
-        if not self.options.history:
-            raise BadJob(
-                "a job with history=False cannot have a job that follows", got=self.options.task
-            )
-        chain = self.options.on_success
-        follows = following.as_callback() if chain is None else _longer(chain, following)
-        return JobRequest.of(
-            replace(self.options, on_success=follows), self.payload, self.trace, self.waits
-        )
+        whole = _longer(self.options.as_json, following.as_callback())
+        options = replace(self.options, on_success=whole["on_success"])
+        return JobRequest.of(options, self.payload, self.trace, self.waits)
 
     def as_callback(self) -> dict[str, Any]:
         """The same as :meth:`as_request`, for a job that the database enqueues later."""
@@ -242,10 +236,13 @@ class JobRequest(Generic[R]):
         return {**self.options.as_json, **own, **trace, **waits, "payload_limit": payload_limit}
 
 
-def _longer(chain: dict[str, Any], following: JobRequest[Any]) -> dict[str, Any]:
-    """The chain with another job at its end."""
-    rest = chain.get("on_success")
-    return {**chain, "on_success": _longer(rest, following) if rest else following.as_callback()}
+def _longer(job: dict[str, Any], following: dict[str, Any]) -> dict[str, Any]:
+    """The job with another at the end of its chain, as ``leasework.enqueue`` takes them."""
+    if "on_success" in job:
+        following = _longer(job["on_success"], following)
+    elif job.get("history") is False:
+        raise BadJob("a job with history=False cannot have a job that follows", got=job["task"])
+    return {**job, "on_success": following}
 
 
 BulkJob = tuple[int, JobOptions, str, str | None]

@@ -34,22 +34,13 @@ class StepView(Struct, frozen=True):
 class StepState(Struct, frozen=True):
     """How a step stands that waits, or that makes jobs."""
 
-    kind: str
     open: bool
     result: Any
-    still: float | None
+    """Of open jobs: their batch."""
+    still: float | None = None
     """Seconds for which it waits on; None: without an end."""
-
-
-class Children(Struct, frozen=True):
-    """How a step stands that makes jobs."""
-
-    kind: str
-    open: bool
-    result: Any
-    """The batch of the jobs; what they returned, once that is recorded."""
-    ended: bool
-    """The jobs have ended, and the step has not recorded it."""
+    ended: bool = False
+    """Its jobs have ended, and it has not recorded what they returned."""
 
 
 class BatchView(Struct, frozen=True):
@@ -126,8 +117,11 @@ class DurableReports(Operations):
     async def steps(self, job: UUID) -> list[StepView]: ...
 
     @operation("step/family")
-    async def family(self, jobs: Sequence[UUID], limit: int) -> list[Relative]:
-        """Return the jobs that these have made, and those have made, the parents first."""
+    async def family(
+        self, jobs: Sequence[UUID], limit: int, unfinished: bool = False
+    ) -> list[Relative]:
+        """Return the jobs that these have made, and those have made, the parents first.
+        ``unfinished``: only those that have not ended."""
 
     @operation("step/inbox")
     async def inbox(self, job: UUID) -> list[tuple[str, int, datetime]]:
@@ -192,7 +186,7 @@ class DurableStore(DurableReports):
         batch: UUID,
         jobs: list[dict[str, Any]],
         now: Now,
-    ) -> Children | None:
+    ) -> StepState | None:
         """Make jobs in a step, once. None: the claim was lost, or the job is being cancelled."""
 
     @operation("step/gathered", answer=value)

@@ -60,7 +60,7 @@ class _Memory:
         seconds: float | None, now: Any,
     ) -> StepState:  # fmt: skip
         came = signal in self.signals
-        return StepState(kind, False, {"payload": self.signals[str(signal)]} if came else None, 0.0)
+        return StepState(False, {"payload": self.signals[str(signal)]} if came else None, 0.0)
 
     async def gather(self, *_: Any) -> Any:
         raise ConfigError(

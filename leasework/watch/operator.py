@@ -13,6 +13,7 @@ from leasework.env import Env
 from leasework.jobs.client import job_id_of, no_such_job
 from leasework.jobs.family import cancel_family, retry_from
 from leasework.loops.recorder import as_row
+from leasework.model.codec import sealed
 from leasework.model.filter import JobFilter, ids_that_begin
 from leasework.model.job import JobOptions, JobRecord, encode
 from leasework.model.missed import Missed
@@ -111,7 +112,8 @@ class Operator:
         job = job_id_of(given)
         check_text("a signal's name", name, self._settings.limits.text_chars)
         limit = self._settings.payload_limit
-        text = None if payload is None else encode("a signal's payload", payload, limit)
+        what = "a signal's payload"
+        text = None if payload is None else sealed(None, what, encode(what, payload, limit), limit)
         sent = await self.store.signal(job, name, text, self._now())
         if sent is None and await self.store.get(job) is None:
             raise no_such_job(job)

@@ -33,7 +33,6 @@ def routes() -> list[tuple[str, Page, bool]]:
         ("/now", overview.now, False),
         ("/live", overview.live, False),
         ("/jobs", jobs.listing, False),
-        ("/jobs/suggest", jobs.suggest, False),
         ("/jobs/bulk", jobs.preview, False),
         ("/jobs/bulk", acts.bulk, True),
         ("/jobs/{job}", jobs.one, False),

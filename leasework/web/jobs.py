@@ -21,9 +21,7 @@ from leasework.tuning import Tuning
 from leasework.watch.bulk import acts_on
 from leasework.watch.operator import Operator
 from leasework.web.site import Site
-from leasework.web.words import quoted, short, term
-
-_SUGGESTED = 8
+from leasework.web.words import short, term
 
 
 def read_filter(text: str) -> JobFilter:
@@ -47,33 +45,6 @@ async def listing(site: Site, request: Request) -> Response:
     except errors.BadFilter as error:
         given["wrong"] = str(error)
     return await site.render(request, "jobs.html", 400 if given["wrong"] else 200, **given)
-
-
-async def suggest(site: Site, request: Request) -> Response:
-    """Completions for the last word of the filter."""
-    text = request.query_params.get("q", "")[: filters.LONGEST]
-    head, space, word = text.rpartition(" ")
-    key, colon, value = word.partition(":")
-    operator = await site.operator(request)
-    if not colon:
-        offered = [f"{name}:" if name != "args." else name for name in filters.KEYS]
-        offered += [f"state:{state}" for state in filters.STATES] if key else []
-        hits = [word_ for word_ in offered if key.lower() in word_]
-    else:
-        values = await _values(operator, key)
-        hits = [f"{key}:{quoted(v)}" for v in values if value.lower().strip('"') in v.lower()]
-    return await site.render(request, "suggest.html", before=head + space, hits=hits[:_SUGGESTED])
-
-
-async def _values(operator: Operator, key: str) -> list[str]:
-    if key == "state":
-        return list(filters.STATES)
-    if key == "node":
-        return [node.worker_id for node in await operator.reports.nodes(200)]
-    if key in ("queue", "task"):
-        queues, tasks = await operator.reports.names()
-        return queues if key == "queue" else tasks
-    return []
 
 
 async def preview(site: Site, request: Request) -> Response:

@@ -167,4 +167,3 @@ async def test_the_command_and_the_dashboard_show_tags_and_filter_by_them(app: A
         assert str(tagged.id) not in (await http.get("/jobs", params={"q": "tag:e"})).text
         page = (await http.get(f"/jobs/{other.id}")).text
         assert ">us</span>" in page and ">eu</span>" not in page
-        assert "tag:" in (await http.get("/jobs/suggest", params={"q": "ta"})).text

@@ -48,7 +48,7 @@ async def test_sql_in_a_filter_is_only_text(make: Make, dsn: str):
         assert ">t</a>" in (await inside.http.get("/jobs")).text
         token = await inside.form_token("/jobs/bulk?act=cancel&q=queue:q")
         for text in FILTERS:
-            for path in ("/jobs", "/jobs/suggest", "/jobs/bulk"):
+            for path in ("/jobs", "/jobs/bulk"):
                 answer = await inside.http.get(path, params={"q": text, "act": "cancel"})
                 assert answer.status_code in (200, 400), (text, answer.text)
                 assert ">t</a>" not in answer.text, text
@@ -164,7 +164,7 @@ async def test_markup_in_every_field_that_shows_text_is_escaped(make: Make, dsn:
     async with make() as inside:
         await inside.app.cancel(done, XSS)
         await (await inside.app.operator(XSS, "web")).discard(late, XSS)
-        of_jobs = [f"jobs/{job}", f"jobs/{done}", f"jobs/{late}", "jobs/suggest?q=task:"]
+        of_jobs = [f"jobs/{job}", f"jobs/{done}", f"jobs/{late}"]
         for path in (*EVERY, *of_jobs, "leaders?span=7d"):
             answer = await inside.http.get(f"/{path}")
             assert answer.status_code == 200, (path, answer.text)
@@ -172,7 +172,7 @@ async def test_markup_in_every_field_that_shows_text_is_escaped(make: Make, dsn:
             for bad in ("<script>alert", "<img src=x", 'value=""><'):
                 assert bad not in answer.text, path
         asked = {"q": XSS, "kind": XSS, "act": XSS, "level": XSS}
-        for path in ("jobs", "jobs/suggest", "events", "jobs/bulk", "nope"):
+        for path in ("jobs", "events", "jobs/bulk", "nope"):
             answer = await inside.http.get(f"/{path}", params=asked)
             assert "<script>alert" not in answer.text and "<img src=x" not in answer.text
 
@@ -196,7 +196,7 @@ async def test_answers_forbid_scripts_of_others_frames_and_guesses(make: Make):
 async def test_without_a_login_nothing_is_shown_and_nothing_done(make: Make, dsn: str):
     job = await enqueue(dsn)
     async with make(login=Login(token=TOKEN)) as inside:
-        for path in (*EVERY, f"jobs/{job}", "live", "jobs/suggest", "jobs/bulk?act=cancel"):
+        for path in (*EVERY, f"jobs/{job}", "live", "jobs/bulk?act=cancel"):
             answer = await inside.http.get(f"/{path}")
             assert (answer.status_code, answer.headers["location"]) == (303, "/login"), path
         plain = await inside.http.get("/jobs", headers={"accept": "application/json"})

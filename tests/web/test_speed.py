@@ -122,7 +122,7 @@ PAGES = (
     "jobs?q=args.user_id:77", "jobs?q=args.user_id:none", "jobs?q=node:host-1",
     "jobs?q=node:host-1 state:running", "jobs?q=queue:queue-1 state:running args.user_id:41",
     "jobs/bulk?act=retry&q=state:discarded", "jobs/bulk?act=cancel&q=queue:queue-3",
-    "jobs/suggest?q=task:", "schedules", "leaders?span=7d", "nodes", "locks", "deadlines", 
+    "schedules", "leaders?span=7d", "nodes", "locks", "deadlines", 
     "database", "events", "events?kind=job_failed", "events?kind=clock_stepped",
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-// Theme, keys, suggestions and the live updates. All pages work without it.
+// Theme, keys and the live updates. All pages work without it.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -100,41 +100,5 @@
     });
     document.getElementById("theme").addEventListener("click", swapTheme);
     document.getElementById("keys").addEventListener("click", () => help.showModal());
-
-    // -- suggestions
-    const field = document.getElementById("q");
-    const box = document.getElementById("suggestions");
-    if (field && box) {
-      const clear = () => { box.replaceChildren(); field.setAttribute("aria-expanded", "false"); };
-      const options = () => [...box.querySelectorAll("button")];
-      const take = (option) => {
-        field.value = option.dataset.fill;
-        field.focus();
-        clear();
-        const whole = !/[:.]$/.test(field.value);
-        if (whole) field.form.requestSubmit(); else htmx.trigger(field, "input");
-      };
-      body.addEventListener("htmx:afterSwap", () => field.setAttribute("aria-expanded", String(options().length > 0)));
-      box.addEventListener("mousedown", (event) => {
-        const option = event.target.closest("button");
-        if (option) { event.preventDefault(); take(option); }
-      });
-      field.addEventListener("blur", clear);
-      field.addEventListener("keydown", (event) => {
-        const all = options();
-        const at = all.findIndex((option) => option.getAttribute("aria-selected") === "true");
-        if (event.key === "Escape") clear();
-        if (!all.length) return;
-        const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-        if (step) {
-          event.preventDefault();
-          all[at]?.removeAttribute("aria-selected");
-          all[(at + step + all.length) % all.length].setAttribute("aria-selected", "true");
-        } else if (at >= 0 && (event.key === "Enter" || event.key === "Tab")) {
-          event.preventDefault();
-          take(all[at]);
-        }
-      });
-    }
   });
 })();

@@ -411,8 +411,7 @@ language sql stable security definer set search_path = pg_catalog, pg_temp
 return (select min(d.finished_at) from (select finished_at from leasework.job_done_default limit 10000) d);
 
 create index job_done_bad on leasework.job_done (state, id) where state <> 'completed';
-create index job_done_batch on leasework.job_done (batch, id) where batch is not null;
-create index job_done_batch_bad on leasework.job_done (batch) where batch is not null and state <> 'completed';
+create index job_done_batch on leasework.job_done (batch, id) include (state) where batch is not null;
 
 -- One row per attempt that did not just complete.
 create table leasework.attempt (
@@ -1473,6 +1472,10 @@ begin
         end if;
     end loop;
     if job -> 'on_success' <> 'null' then
+        if job -> 'history' = 'false' then
+            raise exception 'leasework.enqueue: a job with history false cannot have on_success'
+                using errcode = '22023', hint = 'Its completion leaves nothing.';
+        end if;
         perform leasework.enqueue_check(job -> 'on_success');
     end if;
     if octet_length((job -> 'payload')::text) > coalesce((job ->> 'payload_limit')::integer, 1048576) then
@@ -1647,8 +1650,7 @@ begin
     end if;
     perform leasework.enqueue(case when callback ? 'payload' or called is null then '{}'
                                    else jsonb_build_object('payload', jsonb_build_object(called, info)) end || callback, clock);
-exception when invalid_parameter_value or program_limit_exceeded or invalid_text_representation or unique_violation
-    or sqlstate 'LH002' then
+exception when data_exception or integrity_constraint_violation or program_limit_exceeded or sqlstate 'LH002' then
     insert into leasework.event (at, kind, level, fields)
     values (clock, 'callback_failed', 'error', jsonb_build_object('name', label, 'error', sqlerrm));
 end $$;
@@ -1787,7 +1789,7 @@ return case when waits like 'event:%' then
 -- `still` for how many seconds it waits on; null: without an end. No row: the claim was lost.
 create function leasework.wait_in_step(of_job uuid, of_token bigint, its_node uuid, of_name text, of_kind text,
     signal text, seconds float8, clock timestamptz default null)
-returns table (kind text, open boolean, result jsonb, still float8)
+returns table (open boolean, result jsonb, still float8)
 language plpgsql volatile as $$
 declare
     moment timestamptz := coalesce(clock, clock_timestamp());
@@ -1815,7 +1817,7 @@ begin
             where x.job = of_job and x.name = of_name returning * into s;
         end if;
     end if;
-    return query select s.kind, s.open, s.result, greatest(extract(epoch from s.until - moment), 0)::float8;
+    return query select s.open, s.result, greatest(extract(epoch from s.until - moment), 0)::float8;
 end $$;
 
 -- Send a signal to a job, in the caller's transaction: it is kept until the job takes it. 'woken': the job waited, and
@@ -1913,7 +1915,7 @@ end $$;
 -- No row: the claim was lost, or the job is being cancelled.
 create function leasework.gather(of_job uuid, of_token bigint, its_node uuid, of_name text, of_kind text,
     batch uuid, request jsonb, clock timestamptz default null)
-returns table (kind text, open boolean, result jsonb, ended boolean)
+returns table (open boolean, result jsonb, ended boolean)
 language plpgsql volatile as $$
 begin
     if not leasework.keeps_claim(of_job, of_token, its_node) then
@@ -1934,7 +1936,7 @@ begin
     where s.job = of_job and s.name = of_name and s.open and s.kind = 'gather' and b.id = (s.result #>> '{}')::uuid
       and b.ended_at is not null and exists (select 1 from leasework.job j where j.batch = b.id);
     return query
-        select s.kind, s.open, s.result,
+        select s.open, s.result,
                s.open and s.kind = 'gather' and (select b.ended_at is not null from leasework.batch b where b.id = (s.result #>> '{}')::uuid)
         from leasework.step s where s.job = of_job and s.name = of_name;
 end $$;

@@ -1,7 +1,7 @@
 -- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
 -- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
 -- locks: the rows; expired keys that are not locked
--- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey, step_at, job_done_pkey, batch_ended, batch_pkey, inbox_id; a scan of node, death, signal, stack, limit_key, repeated and inbox
+-- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey, step_at, job_done_pkey, batch_ended, batch_pkey, inbox_id; a scan of node, death, signal, stack, limit_key, repeated, step and inbox
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), kept as (
@@ -86,7 +86,9 @@ with clock as (
 ), i as (
     delete from leasework.inbox where id in (
         select x.id from leasework.inbox x
-        where (select true from leasework.job j where j.id = x.job) is null limit %(limit)s)
+        where (select true from leasework.job j where j.id = x.job) is null
+          and (select case when d.state <> 'completed' then true end from leasework.job_done d where d.id = x.job limit 1) is null
+        limit %(limit)s)
     returning 1
 ), c as (
     delete from leasework.batch where id in (

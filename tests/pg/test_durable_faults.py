@@ -1,0 +1,242 @@
+"""What handlers with steps do wrong or meet: waits at once, cancels, odd functions."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from leasework import App, Context, SyncContext
+from leasework.errors import BadJob, BadPayload, WaitTimeout
+from leasework.jobs import family
+from leasework.model.job import JobRequest
+from leasework.store.durable import StepItem
+from leasework.testing import context
+from tests.pg.test_durable import Sql, ends, is_held
+from tests.support.wait import until_async
+
+
+async def test_of_two_waits_at_once_the_earlier_end_resumes_the_job(app: App) -> None:
+    @app.task
+    async def work(ctx: Context) -> str:
+        try:
+            await asyncio.gather(ctx.event("never"), ctx.event("late", timeout=0.3))
+        except WaitTimeout:
+            return "late"
+        return ""
+
+    job = await work.enqueue()
+    async with app.node():
+        assert await ends(app, job.id) == "late"
+
+
+async def test_a_sleep_beside_a_step_waits_for_its_end(app: App, sql: Sql) -> None:
+    calls: list[int] = []
+
+    async def asleep() -> bool:
+        return bool(await sql("select 1 from leasework.step where kind = 'sleep'"))
+
+    async def long() -> int:
+        calls.append(1)
+        await until_async(asleep, what="the handler sleeps")
+        return len(calls)
+
+    @app.task
+    async def work(ctx: Context) -> int:
+        return (await asyncio.gather(ctx.sleep(0.01), ctx.step("long", long)))[1]
+
+    job = await work.enqueue()
+    async with app.node():
+        assert await ends(app, job.id) == 1
+
+
+@pytest.mark.parametrize("kind", ["thread", "complete"])
+async def test_a_wait_where_none_can_be_is_refused(app: App, dsn: str, kind: str) -> None:
+    if kind == "thread":
+
+        @app.task(name="work", max_attempts=1)
+        def in_thread(ctx: SyncContext) -> None:
+            ctx.step("outer", lambda: ctx.sleep(1))
+
+    else:
+
+        @app.task(name="work", max_attempts=1)
+        async def work(ctx: Context) -> None:
+            async with await psycopg.AsyncConnection.connect(dsn) as connection:
+                await ctx.complete(on=connection)
+                await ctx.step("late", lambda: 1)
+
+    job = await app.enqueue(JobRequest("work", "{}", max_attempts=1))
+    async with app.node():
+        await ends(app, job.id, "discarded")
+    words = {"thread": "inside the step 'outer'", "complete": "after ctx.complete"}[kind]
+    assert words in str((await app.get(job.id)).last_error)
+
+
+async def test_a_cancelled_step_does_not_cancel_the_others() -> None:
+    ctx = context()
+    asked = asyncio.Event()
+
+    async def steps(job: UUID) -> list[Any]:
+        if not asked.is_set():
+            asked.set()
+            await asyncio.Event().wait()
+        return []
+
+    ctx.memory.steps = steps  # type: ignore[method-assign]
+    first = asyncio.create_task(ctx.step("first", lambda: 1))
+    await asked.wait()
+    second = asyncio.create_task(ctx.step("second", lambda: 2))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await second == 2
+
+
+async def test_a_step_whose_function_made_an_odd_error_in_the_recorder_fails(app: App) -> None:
+    """A step that cannot be written fails, and does not hang."""
+    ctx = context()
+
+    async def broken(claim: object, item: StepItem) -> None:
+        raise OSError("no")
+
+    ctx.memory.record = broken  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no"):
+        await ctx.step("first", lambda: 1)
+
+
+async def test_the_functions_of_steps_are_not_kept() -> None:
+    class Large:
+        pass
+
+    large = Large()
+    seen = weakref.ref(large)
+
+    def returns(held: Large = large) -> dict[str, int]:
+        return {"a": 1}
+
+    assert await context().step("a", returns) == {"a": 1}
+    del returns, large
+    gc.collect()
+    assert seen() is None
+
+
+async def test_a_step_calls_what_has_no_hash() -> None:
+    class Odd:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self) -> int:
+            return 4
+
+    assert await context().step("odd", Odd()) == 4
+
+
+async def test_no_payload_or_result_looks_like_an_encoded_one(app: App) -> None:
+    job = await app.enqueue(JobRequest("unknown", "{}"))
+    odd = {"$encoded": "eA=="}
+    operator = await app.operator("kim", "cli")
+    for send in (app.signal(job.id, "go", odd), operator.signal(job.id, "go", odd)):
+        with pytest.raises(BadPayload, match="encoded"):
+            await send
+    with pytest.raises(BadPayload, match="encoded"):
+        await context().step("odd", lambda: odd)
+
+
+async def test_nothing_follows_a_job_that_leaves_nothing(app: App, sql: Sql) -> None:
+    @app.task
+    async def part() -> None: ...
+
+    plain, silent = part.job(), part.using(history=False).job()
+    assert plain.then(silent).options.on_success
+    for chain in (lambda: silent.then(plain), lambda: plain.then(silent).then(plain)):
+        with pytest.raises(BadJob, match="history=False"):
+            chain()
+    for words in ('"on_success": {"task": "u"}', '"on_success": {"task": "u", "on_success": {}}'):
+        with pytest.raises(psycopg.Error, match=r"history false|task must be"):
+            await sql(f'select leasework.enqueue(\'{{"task": "t", "history": false, {words}}}\')')
+
+
+async def test_the_jobs_of_a_batch_in_a_thread_wait_there(app: App) -> None:
+    @app.task
+    async def square(n: int) -> int:
+        return n * n
+
+    def calls() -> list[int]:
+        batch = app.sync.batch(square.job(n) for n in range(3))
+        return [job.wait(10) for job in batch.jobs]
+
+    async with app.node():
+        assert await asyncio.to_thread(calls) == [0, 1, 4]
+
+
+async def test_a_signal_to_a_job_that_fails_is_there_when_it_runs_again(app: App, sql: Sql) -> None:
+    fails = [True]
+
+    def check() -> None:
+        if fails:
+            raise ValueError("not yet")
+
+    @app.task(max_attempts=1)
+    async def work(ctx: Context) -> Any:
+        await ctx.step("check", check)
+        return await ctx.event("go")
+
+    job = await work.enqueue()
+    await app.signal(job.id, "go", 5)
+    async with app.node():
+        await ends(app, job.id, "discarded")
+        store = await app.work_store()
+        days = {"events": 30, "ticks": 30, "attempts": 30, "history": 30, "finished": 30}
+        await store.prune(days, 1000, None)
+        assert (await (await app.reports()).durable_counts(None)).signals == 0
+        fails.clear()
+        await app.retry(job.id)
+        assert await ends(app, job.id) == 5
+
+
+async def test_a_step_is_not_forgotten_while_somebody_holds_the_job(app: App, sql: Sql) -> None:
+    job = await app.enqueue(JobRequest("unknown", "{}"))
+    await sql(
+        "insert into leasework.step (job, name, kind, token, at) "
+        "values (%s, 'a', 'step', 1, now())",
+        [job.id],
+    )
+    store = await app.store()
+    session = await psycopg.AsyncConnection.connect(await app.dsn())
+    async with session:
+        await session.execute("select from leasework.job where id = %s for update", [job.id])
+        assert await store.forget_steps(job.id, "a") == 0
+    assert await store.forget_steps(job.id, "a") == 1
+
+
+async def test_a_large_family_is_cancelled_whole(
+    app: App, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The members that have ended take no place from those that have not."""
+    monkeypatch.setattr(family, "MOST", 2)
+
+    @app.task
+    async def child(seconds: float) -> None:
+        if seconds:
+            await asyncio.sleep(seconds)
+
+    @app.task
+    async def parent(ctx: Context) -> None:
+        await ctx.gather([child.job(0.0) for _ in range(4)], name="first")
+        await ctx.gather([child.using(run_in=3600).job(0.0) for _ in range(5)], name="second")
+
+    job = await parent.enqueue()
+    async with app.node():
+        await is_held(app, job.id, "gather")
+        waiting = "select count(*) from leasework.jobs where state = 'scheduled'"
+
+        async def second() -> bool:
+            return (await sql(waiting))[0][0] == 6
+
+        await until_async(second, what="the second jobs wait")
+        assert await app.cancel(job.id, family=True)
+        assert (await sql(waiting))[0][0] == 0
