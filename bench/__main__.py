@@ -12,6 +12,7 @@ from bench.measures import (
     backlog,
     deadlines,
     drain,
+    durable,
     enqueue,
     fleet,
     heartbeats,
@@ -55,6 +56,7 @@ for measure in (
     longjob,
     kill,
     recovery,
+    durable,
     startup,
 ):
     main.add_command(measure.command)

@@ -69,10 +69,12 @@ def run(
     postgres: str | None,
     json_path: Path | None,
     always: Sequence[str] = (),
+    parties: Callable[[Sequence[str]], Sequence[Contender]] = chosen,
 ) -> Iterator[Run]:
-    """Prints the tables and writes the JSON at the end. ``always``: besides ``names``."""
+    """Prints the tables and writes the JSON at the end. ``always``: besides ``names``. ``parties``
+    finds the contenders of names."""
     with server(dsn, postgres) as running:
-        this = Run(running, chosen([*always, *names]), rounds)
+        this = Run(running, parties([*always, *names]), rounds)
         try:
             yield this
         finally:  # also what there was before a failure

@@ -63,6 +63,13 @@ OTHERS = {
     "raw500": RAW500,
     "raw-overlapped": OVERLAPPED,
 }
+DURABLE = Contender("leasework", "durable", "defaults")
+_ABSURD = "asyncio worker, claim timeout 120 s, as many tasks at once as slots"
+DURABLE_PEERS = {
+    "dbos": _peer("dbos", "dbo", "workflows of a queue, async steps", 1, "dbos"),
+    "absurd": _peer("absurd", "absur", _ABSURD, 1, "absurd-sdk", "psycopg[binary]"),
+}
+"""They have steps."""
 
 
 BUILD = "build="
@@ -78,6 +85,14 @@ def chosen(names: Sequence[str]) -> list[Contender]:
         raise SystemExit(f"unknown: {', '.join(unknown)}. Known: {known}")
     wanted = [*(PEERS if "peers" in names else ()), *(name for name in names if name != "peers")]
     return [RAW, LEASEWORK, *(made(others[name]) for name in dict.fromkeys(wanted))]
+
+
+def durable(names: Sequence[str]) -> list[Contender]:
+    """leasework, and those with steps of these names; ``peers`` is all of them."""
+    if unknown := set(names) - {*DURABLE_PEERS, "peers"}:
+        raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(DURABLE_PEERS)}")
+    wanted = DURABLE_PEERS if "peers" in names else dict.fromkeys(names)
+    return [DURABLE, *(made(DURABLE_PEERS[name]) for name in wanted)]
 
 
 def build(name: str) -> Contender:

@@ -43,6 +43,8 @@ class Case:
     beside: str = ""
     """The lane of jobs that are blocked, with ``blocked`` of them."""
     blocked: int = 0
+    also: str = ""
+    """Executed before the jobs are there."""
 
 
 PLAIN = Case("plain")
@@ -107,6 +109,8 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
                 "insert into leasework.limits (name, concurrency) values (%s, %s)",
                 (name, concurrency),
             )
+        if case.also:
+            user.execute(case.also.encode())
         for lane, count in ((case.lane, jobs), (case.beside, case.blocked)):
             if count:
                 user.execute(FILL.format(lane=lane, count=count).encode())

@@ -1,0 +1,3 @@
+"""leasework's tables."""
+
+from bench.queries.lease import *  # noqa: F403
