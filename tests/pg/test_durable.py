@@ -66,6 +66,26 @@ async def _is(value: bool) -> bool:
     return value
 
 
+async def test_a_wait_without_timeout_does_not_run_the_job_before_its_signal(
+    app: App, sql: Sql
+) -> None:
+    runs: list[int] = []
+
+    @app.task
+    async def order(ctx: Context) -> Any:
+        runs.append(1)
+        return await ctx.event("approved")
+
+    job = await order.enqueue()
+    async with app.node():
+        await is_held(app, job.id, "event")
+        [(until,)] = await sql("select run_at - now() from leasework.job")
+        assert until > timedelta(days=10_000)
+        await app.signal(job.id, "approved", 7)
+        assert await ends(app, job.id) == 7
+    assert len(runs) == 2
+
+
 async def test_a_sleep_holds_no_slot_and_counts_no_attempt(app: App) -> None:
     attempts: list[int] = []
 

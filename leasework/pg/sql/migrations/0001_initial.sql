@@ -1817,7 +1817,8 @@ begin
             where x.job = of_job and x.name = of_name returning * into s;
         end if;
     end if;
-    return query select s.open, s.result, greatest(extract(epoch from s.until - moment), 0)::float8;
+    return query select s.open, s.result, -- greatest takes no notice of a null
+                        case when s.until is not null then greatest(extract(epoch from s.until - moment), 0)::float8 end;
 end $$;
 
 -- Send a signal to a job, in the caller's transaction: it is kept until the job takes it. 'woken': the job waited, and
