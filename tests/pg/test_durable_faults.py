@@ -17,6 +17,7 @@ from leasework.jobs import family
 from leasework.model.job import JobRequest
 from leasework.store.durable import StepItem
 from leasework.testing import context
+from tests.pg.drivers import ALL, Open, done
 from tests.pg.test_durable import Sql, ends, is_held
 from tests.support.wait import until_async
 
@@ -240,3 +241,43 @@ async def test_a_large_family_is_cancelled_whole(
         await until_async(second, what="the second jobs wait")
         assert await app.cancel(job.id, family=True)
         assert (await sql(waiting))[0][0] == 0
+
+
+@pytest.mark.parametrize("open_way", ALL.values(), ids=ALL)
+async def test_batches_and_signals_are_part_of_the_users_transaction(
+    app: App, sql: Sql, migrated: str, open_way: Open
+) -> None:
+    @app.task
+    async def part(n: int) -> None: ...
+
+    found = "select (select count(*) from leasework.batch), (select count(*) from leasework.inbox)"
+    job = await part.enqueue(0)
+    for commits in (False, True):
+        async with open_way(migrated) as way:
+            requests = [part.job(n) for n in range(30)]
+            batch = await app.batch(requests, on_done=part.job(31), on=way.connection)
+            assert await app.signal(job.id, "go: %s \u2603", {"a": ["\u2603"]}, on=way.connection)
+            assert len(batch.jobs) == 30 and all(one.created for one in batch.jobs)
+            assert await sql(found) == [(0, 0)]
+            await done(way.commit() if commits else way.rollback())
+    assert await sql(found) == [(1, 1)]
+    assert await sql("select name, payload from leasework.inbox") == [
+        ("go: %s \u2603", {"a": ["\u2603"]})
+    ]
+
+
+async def test_a_batch_without_jobs_ends_and_calls(app: App, migrated: str) -> None:
+    seen: list[Any] = []
+
+    @app.task
+    async def report(batch: dict[str, Any]) -> None:
+        seen.append(batch["total"])
+
+    async def reported() -> bool:
+        return seen == [0, 0]
+
+    await app.batch([], on_done=report)
+    async with await psycopg.AsyncConnection.connect(migrated) as connection:
+        await app.batch([], on_success=report, on_failure=report, on=connection)
+    async with app.node():
+        await until_async(reported, what="both have ended")
