@@ -12,8 +12,10 @@ import psycopg
 import pytest
 
 from leasework import App, Context, SyncContext
+from leasework.env import Env
 from leasework.errors import BadJob, BadPayload, WaitTimeout
 from leasework.jobs import family
+from leasework.jobs.steps import StepRecorder
 from leasework.model.job import JobRequest
 from leasework.store.durable import StepItem
 from leasework.testing import context
@@ -98,16 +100,26 @@ async def test_a_cancelled_step_does_not_cancel_the_others() -> None:
     assert await second == 2
 
 
-async def test_a_step_whose_function_made_an_odd_error_in_the_recorder_fails(app: App) -> None:
-    """A step that cannot be written fails, and does not hang."""
-    ctx = context()
+async def test_of_steps_written_together_only_the_wrong_one_fails() -> None:
+    """It fails, whatever its error is, and does not hang."""
+    written: list[str] = []
 
-    async def broken(claim: object, item: StepItem) -> None:
-        raise OSError("no")
+    class Records:
+        async def record_steps(self, node: UUID, items: list[StepItem], now: Any) -> Any:
+            if any("wrong" in item.name for item in items):
+                raise OSError("no")
+            written.extend(item.name for item in items)
+            return {(item.job, item.name) for item in items}
 
-    ctx.memory.record = broken  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="no"):
-        await ctx.step("first", lambda: 1)
+    store: Any = Records()
+    recorder, claim = StepRecorder(store, Env()), context().claim
+    names = ("a", "wrong", "b")
+    items = [StepItem(claim.job.id, 1, name, "1", 0.0) for name in names]
+    found = await asyncio.gather(
+        *[recorder.record(claim, item) for item in items], return_exceptions=True
+    )
+    assert found[0] is None and isinstance(found[1], OSError) and found[2] is None
+    assert written == ["a", "b"]
 
 
 async def test_the_functions_of_steps_are_not_kept() -> None:
