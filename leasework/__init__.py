@@ -17,37 +17,42 @@ from typing import TYPE_CHECKING, Any
 from leasework.version import VERSION
 
 if TYPE_CHECKING:
-    from leasework.app import App, SyncApp, Task
-    from leasework.app.advisory import AdvisoryLock
-    from leasework.app.deadlines import StandingDeadline
-    from leasework.app.leader import Leader
-    from leasework.app.lock import Lock
-    from leasework.app.schedules import StoredSchedules
+    from leasework.app import App as App, SyncApp as SyncApp, Task as Task
+    from leasework.app.advisory import AdvisoryLock as AdvisoryLock
+    from leasework.app.deadlines import StandingDeadline as StandingDeadline
+    from leasework.app.leader import Leader as Leader
+    from leasework.app.lock import Lock as Lock
+    from leasework.app.schedules import StoredSchedules as StoredSchedules
     from leasework.app.sync import (
-        SyncAdvisoryLock,
-        SyncJob,
-        SyncLeader,
-        SyncLock,
-        SyncSchedules,
-        SyncStandingDeadline,
+        SyncAdvisoryLock as SyncAdvisoryLock,
+        SyncJob as SyncJob,
+        SyncLeader as SyncLeader,
+        SyncLock as SyncLock,
+        SyncSchedules as SyncSchedules,
+        SyncStandingDeadline as SyncStandingDeadline,
     )
-    from leasework.config import Limits, Polling, Retention
-    from leasework.errors import LeaseworkError
-    from leasework.jobs.client import Batch, Job
-    from leasework.jobs.context import CallNext, Context, Middleware, SyncContext
-    from leasework.jobs.steps import Suspended
-    from leasework.lease.bids import Lost
-    from leasework.model.backoff import Backoff
-    from leasework.model.codec import Codec
-    from leasework.model.deadline import Deadline, DueDeadline
-    from leasework.model.job import JobRecord, JobRequest
-    from leasework.model.limits import Limit, Rate, Throttled
-    from leasework.model.moments import Duration
-    from leasework.model.outcome import Cancel, Discard, Snooze
-    from leasework.model.states import State
-    from leasework.node import Node
-    from leasework.store.rows import StoredSchedule
-    from leasework.watch.finding import Finding
+    from leasework.config import Limits as Limits, Polling as Polling, Retention as Retention
+    from leasework.errors import LeaseworkError as LeaseworkError
+    from leasework.jobs.client import Batch as Batch, Job as Job
+    from leasework.jobs.context import (
+        CallNext as CallNext,
+        Context as Context,
+        Middleware as Middleware,
+        SyncContext as SyncContext,
+    )
+    from leasework.jobs.steps import Suspended as Suspended
+    from leasework.lease.bids import Lost as Lost
+    from leasework.model.backoff import Backoff as Backoff
+    from leasework.model.codec import Codec as Codec
+    from leasework.model.deadline import Deadline as Deadline, DueDeadline as DueDeadline
+    from leasework.model.job import JobRecord as JobRecord, JobRequest as JobRequest
+    from leasework.model.limits import Limit as Limit, Rate as Rate, Throttled as Throttled
+    from leasework.model.moments import Duration as Duration
+    from leasework.model.outcome import Cancel as Cancel, Discard as Discard, Snooze as Snooze
+    from leasework.model.states import State as State
+    from leasework.node import Node as Node
+    from leasework.store.rows import StoredSchedule as StoredSchedule
+    from leasework.watch.finding import Finding as Finding
 
 __version__ = VERSION
 
@@ -77,55 +82,13 @@ _MODULES = {
     "store.rows": "StoredSchedule",
     "watch.finding": "Finding",
 }
-_WHERE = {
-    name: f"leasework.{module}" for module, names in _MODULES.items() for name in names.split()
-}
+_WHERE = dict(
+    sorted(
+        (name, f"leasework.{module}") for module in _MODULES for name in _MODULES[module].split()
+    )
+)
 
-__all__ = [
-    "AdvisoryLock",
-    "App",
-    "Backoff",
-    "Batch",
-    "CallNext",
-    "Cancel",
-    "Codec",
-    "Context",
-    "Deadline",
-    "Discard",
-    "DueDeadline",
-    "Duration",
-    "Finding",
-    "Job",
-    "JobRecord",
-    "JobRequest",
-    "Leader",
-    "LeaseworkError",
-    "Limit",
-    "Limits",
-    "Lock",
-    "Lost",
-    "Middleware",
-    "Node",
-    "Polling",
-    "Rate",
-    "Retention",
-    "Snooze",
-    "StandingDeadline",
-    "State",
-    "StoredSchedule",
-    "StoredSchedules",
-    "Suspended",
-    "SyncAdvisoryLock",
-    "SyncApp",
-    "SyncContext",
-    "SyncJob",
-    "SyncLeader",
-    "SyncLock",
-    "SyncSchedules",
-    "SyncStandingDeadline",
-    "Task",
-    "Throttled",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

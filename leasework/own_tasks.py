@@ -9,8 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor, Future
-from concurrent.futures import thread as thread_pools
+from concurrent.futures import Executor, Future, thread as thread_pools
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, NoReturn, TypeVar

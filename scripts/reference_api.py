@@ -112,11 +112,6 @@ MODULES = (
         _HOWTO.format("Web processes", "web", "them"),
         "pre_fork child_exit certificates Certificates node",
     ),
-    Module(
-        "leasework.integrations.litestar",
-        _HOWTO.format("FastAPI, Starlette and Litestar", "fastapi", "it"),
-        "mounted",
-    ),
     Module("leasework.integrations.wsgi", "", "as_wsgi"),
     Module(
         "leasework.integrations.rows",

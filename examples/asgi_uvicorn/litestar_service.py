@@ -1,10 +1,20 @@
 """The shop with Litestar."""
 
-from litestar import Litestar, get, post
+from litestar import Litestar, asgi, get, post
+from litestar.types import Receive, Scope, Send
 from shop import app, buy, password
 
-from leasework.integrations.litestar import mounted
 from leasework.web import Login, dashboard
+
+site = dashboard(app, login=Login(user="Ada", password=password()))
+
+
+@asgi("/leasework", is_mount=True, copy_scope=True)
+async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+    """Litestar's mounts do not tell an application its path, and end each path with a slash."""
+    root = scope.get("root_path", "") + "/leasework"
+    path = root + (scope["path"].rstrip("/") or "/")
+    await site({**scope, "root_path": root, "path": path}, receive, send)
 
 
 @post("/orders/{order:int}", status_code=202)
@@ -18,5 +28,4 @@ async def status(job: str) -> dict[str, object]:
     return {"state": record.state, "result": record.result}
 
 
-pages = dashboard(app, login=Login(user="Ada", password=password()))
-web = Litestar([order, status, mounted("/leasework", pages)], lifespan=[app.lifespan])
+web = Litestar([order, status, pages], lifespan=[app.lifespan])

@@ -46,9 +46,7 @@ from leasework.model.backoff import Backoff
 from leasework.model.codec import Codec
 from leasework.model.job import JobOptions, JobRequest
 from leasework.model.moments import Duration
-from leasework.model.schedule import Spec, cron
-from leasework.model.schedule import every as every_spec
-from leasework.model.schedule import once as once_spec
+from leasework.model.schedule import Spec, cron, every as every_spec, once as once_spec
 from leasework.node import Node, NodePlan, Tools
 from leasework.store.listener import Listener
 from leasework.version import VERSION

@@ -13,8 +13,7 @@ from leasework.config import check_text
 from leasework.duties.syncer import Planned
 from leasework.errors import BadSchedule
 from leasework.model.moments import Duration, duration, in_seconds
-from leasework.model.schedule import Spec, cron, once
-from leasework.model.schedule import every as every_spec
+from leasework.model.schedule import Spec, cron, every as every_spec, once
 from leasework.store.rows import StoredSchedule
 from leasework.watch.backfill import backfill, code_defines, no_such_schedule
 

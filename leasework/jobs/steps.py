@@ -54,6 +54,9 @@ _INSIDE: ContextVar[str] = ContextVar("step", default="")
 """The name of the step whose function runs."""
 
 
+_Waiting = tuple[Claim, StepItem, "asyncio.Future[bool]"]
+
+
 class Suspended(BaseException):
     """Ends the run of a job that sleeps or waits; the job resumes later. It is no ``Exception``, so
     that ``except Exception`` lets it pass. Code that catches it must raise it again."""
@@ -71,10 +74,8 @@ class StepRecorder:
 
     def __init__(self, store: Store, env: Env) -> None:
         self._store, self._env = store, env
-        self._waiting: deque[tuple[Claim, StepItem, asyncio.Future[bool]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._writing = False
-        self._singly = 0
-        """The number of steps at the head of the queue that are written one at a time."""
 
     async def record(self, claim: Claim, item: StepItem) -> None:
         """Raises LostClaim, and UsageError if the step cannot be stored."""
@@ -91,38 +92,38 @@ class StepRecorder:
         try:
             while self._waiting:
                 node = self._waiting[0][0].node  # the claims of one identity are written together
-                batch: list[tuple[Claim, StepItem, asyncio.Future[bool]]] = []
-                most = 1 if self._singly else _TOGETHER
-                while self._waiting and len(batch) < most and self._waiting[0][0].node is node:
+                batch: list[_Waiting] = []
+                while self._waiting and len(batch) < _TOGETHER and self._waiting[0][0].node is node:
                     batch.append(self._waiting.popleft())
-                batch = [entry for entry in batch if not entry[2].done()]  # its run has ended
-                if not batch:
-                    continue
                 try:
-                    items = [item for _, item, _ in batch]
-                    written = await self._store.record_steps(node, items, self._env.due_now())
+                    await self._write(batch)
+                    pause = _FIRST_PAUSE
                 except (Unavailable, ServerError):
                     self._waiting.extendleft(reversed(batch))
                     await asyncio.sleep(self._env.jitter(pause, 0.25))
                     pause = min(pause * 2, _LONGEST_PAUSE)
-                    continue
-                except Exception as error:
-                    self._refused(batch, error)
-                    continue
-                pause, self._singly = _FIRST_PAUSE, max(0, self._singly - len(batch))
-                for _, item, recorded in batch:
-                    if not recorded.done():
-                        recorded.set_result((item.job, item.name) in written)
         finally:
             self._writing = False
 
-    def _refused(self, batch: list[Any], error: Exception) -> None:
-        """One of them cannot be stored: find it by writing one at a time."""
-        if len(batch) > 1:
-            self._singly = len(batch)
-            self._waiting.extendleft(reversed(batch))
-        elif not batch[0][2].done():
-            batch[0][2].set_exception(error)
+    async def _write(self, batch: list[_Waiting]) -> None:
+        batch = [entry for entry in batch if not entry[2].done()]  # its run has ended
+        if not batch:
+            return
+        items = [item for _, item, _ in batch]
+        try:
+            written = await self._store.record_steps(batch[0][0].node, items, self._env.due_now())
+        except (Unavailable, ServerError):
+            raise
+        except Exception as error:  # one of them cannot be stored
+            for entry in batch:
+                if len(batch) > 1:
+                    await self._write([entry])
+                elif not entry[2].done():
+                    entry[2].set_exception(error)
+            return
+        for _, item, recorded in batch:
+            if not recorded.done():
+                recorded.set_result((item.job, item.name) in written)
 
 
 @dataclass(eq=False)
@@ -388,14 +389,11 @@ class Steps:
             )
         )
         if state is None:
-            if self._claim.stop_reason != "lost" and await self._cancelled():
+            record = await self.tools.store.get(self._claim.job.id)
+            if record and record.cancel_requested and self._claim.stop_reason != "lost":
                 raise JobCancelled("the job is being cancelled, and makes no jobs", got=label)
             raise lost(self._claim)
         return state
-
-    async def _cancelled(self) -> bool:
-        record = await self.tools.store.get(self._claim.job.id)
-        return record is not None and record.cancel_requested
 
     async def _persistent(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call until the database answers. Each of them can be repeated."""

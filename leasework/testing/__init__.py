@@ -10,12 +10,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leasework.pg.users.rival import RivalSession
-    from leasework.testing.asserting import assert_enqueued
-    from leasework.testing.contexts import FakeContext, FakeSyncContext, context, sync_context
-    from leasework.testing.databases import clear, open_rival_session, postgres_dsn
-    from leasework.testing.immediate import eager
-    from leasework.testing.running import drain, next_runs
+    from leasework.pg.users.rival import RivalSession as RivalSession
+    from leasework.testing.asserting import assert_enqueued as assert_enqueued
+    from leasework.testing.contexts import (
+        FakeContext as FakeContext,
+        FakeSyncContext as FakeSyncContext,
+        context as context,
+        sync_context as sync_context,
+    )
+    from leasework.testing.databases import (
+        clear as clear,
+        open_rival_session as open_rival_session,
+        postgres_dsn as postgres_dsn,
+    )
+    from leasework.testing.immediate import eager as eager
+    from leasework.testing.running import drain as drain, next_runs as next_runs
 
 _MODULES = {
     "asserting": "assert_enqueued",
@@ -26,20 +35,7 @@ _MODULES = {
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "FakeContext",
-    "FakeSyncContext",
-    "RivalSession",
-    "assert_enqueued",
-    "clear",
-    "context",
-    "drain",
-    "eager",
-    "next_runs",
-    "open_rival_session",
-    "postgres_dsn",
-    "sync_context",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 import leasework
-from leasework import App, Job
-from leasework import errors as known_errors
+from leasework import App, Job, errors as known_errors
 from leasework.config import check_text
 from scripts import reference_api
 from scripts.reference_api import (

@@ -8,8 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from leasework import App
 from leasework.cli.root import root

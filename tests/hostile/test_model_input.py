@@ -9,8 +9,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from leasework import App
 from leasework.config import ROUND_TRIPS_SECONDS, Settings

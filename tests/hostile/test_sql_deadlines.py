@@ -9,8 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from leasework.pg.sql import statement
 from tests.hostile.strategies import quick

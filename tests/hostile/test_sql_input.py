@@ -10,8 +10,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from leasework.model.job import JobRequest
 from tests.hostile.strategies import quick

@@ -9,9 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings as hypothesis_settings, strategies as st
 
 from leasework import App, Discard
 from leasework.cli.root import root

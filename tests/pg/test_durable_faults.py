@@ -12,11 +12,14 @@ import psycopg
 import pytest
 
 from leasework import App, Context, SyncContext
+from leasework.env import Env
 from leasework.errors import BadJob, BadPayload, WaitTimeout
 from leasework.jobs import family
+from leasework.jobs.steps import StepRecorder
 from leasework.model.job import JobRequest
 from leasework.store.durable import StepItem
 from leasework.testing import context
+from tests.pg.drivers import ALL, Open, done
 from tests.pg.test_durable import Sql, ends, is_held
 from tests.support.wait import until_async
 
@@ -97,16 +100,26 @@ async def test_a_cancelled_step_does_not_cancel_the_others() -> None:
     assert await second == 2
 
 
-async def test_a_step_whose_function_made_an_odd_error_in_the_recorder_fails(app: App) -> None:
-    """A step that cannot be written fails, and does not hang."""
-    ctx = context()
+async def test_of_steps_written_together_only_the_wrong_one_fails() -> None:
+    """It fails, whatever its error is, and does not hang."""
+    written: list[str] = []
 
-    async def broken(claim: object, item: StepItem) -> None:
-        raise OSError("no")
+    class Records:
+        async def record_steps(self, node: UUID, items: list[StepItem], now: Any) -> Any:
+            if any("wrong" in item.name for item in items):
+                raise OSError("no")
+            written.extend(item.name for item in items)
+            return {(item.job, item.name) for item in items}
 
-    ctx.memory.record = broken  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="no"):
-        await ctx.step("first", lambda: 1)
+    store: Any = Records()
+    recorder, claim = StepRecorder(store, Env()), context().claim
+    names = ("a", "wrong", "b")
+    items = [StepItem(claim.job.id, 1, name, "1", 0.0) for name in names]
+    found = await asyncio.gather(
+        *[recorder.record(claim, item) for item in items], return_exceptions=True
+    )
+    assert found[0] is None and isinstance(found[1], OSError) and found[2] is None
+    assert written == ["a", "b"]
 
 
 async def test_the_functions_of_steps_are_not_kept() -> None:
@@ -240,3 +253,43 @@ async def test_a_large_family_is_cancelled_whole(
         await until_async(second, what="the second jobs wait")
         assert await app.cancel(job.id, family=True)
         assert (await sql(waiting))[0][0] == 0
+
+
+@pytest.mark.parametrize("open_way", ALL.values(), ids=ALL)
+async def test_batches_and_signals_are_part_of_the_users_transaction(
+    app: App, sql: Sql, migrated: str, open_way: Open
+) -> None:
+    @app.task
+    async def part(n: int) -> None: ...
+
+    found = "select (select count(*) from leasework.batch), (select count(*) from leasework.inbox)"
+    job = await part.enqueue(0)
+    for commits in (False, True):
+        async with open_way(migrated) as way:
+            requests = [part.job(n) for n in range(30)]
+            batch = await app.batch(requests, on_done=part.job(31), on=way.connection)
+            assert await app.signal(job.id, "go: %s \u2603", {"a": ["\u2603"]}, on=way.connection)
+            assert len(batch.jobs) == 30 and all(one.created for one in batch.jobs)
+            assert await sql(found) == [(0, 0)]
+            await done(way.commit() if commits else way.rollback())
+    assert await sql(found) == [(1, 1)]
+    assert await sql("select name, payload from leasework.inbox") == [
+        ("go: %s \u2603", {"a": ["\u2603"]})
+    ]
+
+
+async def test_a_batch_without_jobs_ends_and_calls(app: App, migrated: str) -> None:
+    seen: list[Any] = []
+
+    @app.task
+    async def report(batch: dict[str, Any]) -> None:
+        seen.append(batch["total"])
+
+    async def reported() -> bool:
+        return seen == [0, 0]
+
+    await app.batch([], on_done=report)
+    async with await psycopg.AsyncConnection.connect(migrated) as connection:
+        await app.batch([], on_success=report, on_failure=report, on=connection)
+    async with app.node():
+        await until_async(reported, what="both have ended")

@@ -42,8 +42,7 @@ from leasework.model.outcome import (
     Unable,
 )
 from leasework.tuning import Tuning
-from tests.services import process_handlers as handlers
-from tests.services import process_handlers_app as app_handlers
+from tests.services import process_handlers as handlers, process_handlers_app as app_handlers
 from tests.support.wait import until, until_async
 
 NODE = UUID("018f0000-0000-7000-8000-000000000001")

@@ -10,8 +10,7 @@ import pytest
 
 from leasework.errors import BadJob
 from leasework.jobs.process import check_importable
-from tests.services import process_handlers as handlers
-from tests.services import process_unimportable
+from tests.services import process_handlers as handlers, process_unimportable
 from tests.services.test_process_executor import Bench, failure, idle_pids
 
 

@@ -13,8 +13,7 @@ from leasework_lab.sim.store import SimStore
 
 from leasework.config import Timings
 from leasework.env import Env, seeded
-from leasework.lease import host as protocol
-from leasework.lease import messages
+from leasework.lease import host as protocol, messages
 from leasework.lease.guard import Guard
 from leasework.model.lease import Phase
 from leasework.store.nodes import NodeIdentity

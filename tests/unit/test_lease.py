@@ -6,8 +6,7 @@ import random
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from leasework.config import Timings, wait_seconds

@@ -6,8 +6,7 @@ import hashlib
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from leasework.errors import ConfigError
 from leasework.model.lock_key import Noted, letters, lock_key

@@ -8,8 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from leasework.config import Limits
 from leasework.errors import BadJob

@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from leasework.errors import BadSchedule
 from leasework.model.schedule import EPOCH, Cron, Every, Spec, cron, every, once

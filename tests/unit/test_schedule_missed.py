@@ -6,8 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from leasework.errors import BadSchedule
 from leasework.model.missed import Missed, Plan, plan

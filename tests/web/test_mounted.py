@@ -13,14 +13,14 @@ import psycopg
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from litestar import Litestar
+from litestar import Litestar, asgi
+from litestar.types import Receive, Scope, Send
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 
 from leasework import App
 from leasework.cli.root import root
-from leasework.integrations.litestar import mounted
 from leasework.web import dashboard
 from tests.support.procs import Processes
 
@@ -31,10 +31,22 @@ def fastapi(path: str, site: Any) -> FastAPI:
     return web
 
 
+def litestar(path: str, site: Any) -> Litestar:
+    """As the page about Litestar shows."""
+
+    @asgi(path, is_mount=True, copy_scope=True)
+    async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+        root = scope.get("root_path", "") + path
+        inside = root + (scope["path"].rstrip("/") or "/")
+        await site({**scope, "root_path": root, "path": inside}, receive, send)
+
+    return Litestar([pages])
+
+
 FRAMEWORKS: dict[str, Callable[[str, Any], Any]] = {
     "fastapi": fastapi,
     "starlette": lambda path, site: Starlette(routes=[Mount(path, site)]),
-    "litestar": lambda path, site: Litestar([mounted(path, site)]),
+    "litestar": litestar,
 }
 
 

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 import psycopg
-from psycopg.abc import RV, PQGen
-from psycopg.abc import Transformer as Transforms
+from psycopg.abc import RV, PQGen, Transformer as Transforms
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
