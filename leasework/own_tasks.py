@@ -95,7 +95,6 @@ async def _started(work: Coroutine[Any, Any, T], name: str) -> OwnTask[T]:
     return start(work, name)
 
 
-# -- the end of the process ------------------------------------------------------------------------
 JOB_THREADS = "leasework-job"
 """How the names of the threads begin in which handlers run."""
 
@@ -188,7 +187,6 @@ async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> 
     await asyncio.get_running_loop().run_in_executor(_ThreadOfItsOwn(), call, *arguments)
 
 
-# -- forks -----------------------------------------------------------------------------------------
 generation = 0
 """Grows in the child of each fork."""
 

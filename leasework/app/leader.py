@@ -74,7 +74,6 @@ class Leader(Held):
         if self._bid:
             self._bid.lost.set(f"the advisory lock: {why}")
 
-    # -- what the user calls ---------------------------------------------------------------------
     @property
     def is_leader(self) -> bool:
         """Whether this process leads at this moment. Reads the clock each time."""
@@ -159,7 +158,6 @@ class Leader(Held):
             bid.has_body = False
             self._no_bodies.set()
 
-    # -- the election ----------------------------------------------------------------------------
     async def __aenter__(self) -> Self:
         if self._task:
             raise ConfigError(

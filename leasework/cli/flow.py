@@ -29,7 +29,6 @@ _reason = click.option(
 )
 
 
-# -- queues ----------------------------------------------------------------------------------------
 _QUEUES = [
     Column("queue", lambda row: row["queue"], cut=16),
     Column("paused", lambda row: "paused" if row["paused"] else None),
@@ -102,7 +101,6 @@ def set_weight(name: str, tenant: str, weight: float | None, reason: str, **_: A
     click.echo(f"The weight of {tenant} in {name} is " + ("reset." if weight is None else "set."))
 
 
-# -- limits ----------------------------------------------------------------------------------------
 def _effective(
     name: str, shown: Callable[[float], str] = "{:g}".format
 ) -> Callable[[dict[str, Any]], Any]:

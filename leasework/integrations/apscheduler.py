@@ -95,7 +95,6 @@ class _Gate:
         self._ours = False
         self._opened = False
 
-    # -- the scheduler ---------------------------------------------------------------------------
     def start(self) -> None:
         """Start the scheduler paused, or pause it if it is running."""
         if self._scheduler.state == STATE_STOPPED:
@@ -149,7 +148,6 @@ class _Gate:
                 else:
                     job.remove()
 
-    # -- each run --------------------------------------------------------------------------------
     def guard_runs(self, lead: Leader | SyncLeader) -> None:
         """Guard the executors. Call it before the scheduler starts, because APScheduler only logs
         what a listener raises. Raises ConfigError."""

@@ -69,7 +69,6 @@ class Certificates:
     def _load(self) -> Settings:
         return Settings.load(self._options)
 
-    # -- the helper ------------------------------------------------------------------------------
     def _start_helper(self) -> None:
         if self._settings is None:
             self._settings = self._load()

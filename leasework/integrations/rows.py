@@ -62,7 +62,6 @@ def _cannot_lock_rows(dialect: str) -> WrongConnection:
     return WrongConnection(why, do="Run this on PostgreSQL, in tests too: leasework.testing")
 
 
-# -- the drivers -----------------------------------------------------------------------------------
 def _text(select: Any, of: Any, lock: str) -> str:
     if not isinstance(select, str):
         raise WrongSelect(
@@ -118,7 +117,6 @@ def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> An
         return cursor.fetchall()
 
 
-# -- SQLAlchemy ------------------------------------------------------------------------------------
 def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
     """Run it on a Session or a Connection, which begins a transaction if there is none."""
     is_session = hasattr(target, "get_bind")

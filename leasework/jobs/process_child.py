@@ -233,7 +233,6 @@ def _answer(request: Request, link: _Link) -> None:
     link.tell(*_message_of(outcome, limits), last=True)
 
 
-# -- the process -----------------------------------------------------------------------------------
 def die_with(parent: int, number: int) -> None:
     """Have the kernel send us this signal when the thread that started us ends (Linux). If the
     parent died before that, we already have another parent, and exit."""

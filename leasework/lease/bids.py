@@ -133,7 +133,6 @@ class Bid:
         # compare the token last: another thread may be replacing the term
         return lease.valid(now) and membership.valid(now) and lease.token == self.token
 
-    # -- the guard's side ------------------------------------------------------------------------
     def grant(self, token: int, lease: Lease, membership: Membership) -> bool:
         """Return False if the caller no longer waits."""
         if not self.answer.set_running_or_notify_cancel():

@@ -69,7 +69,6 @@ class NamedLease:
         spare = {Phase.HOLDER: 0.0, Phase.STEPPING_DOWN: self._context.timings.grace}
         return self.lease.deadline + spare.get(self.lease.phase, float("inf"))
 
-    # -- observing and renewing ------------------------------------------------------------------
     def observe(self, seen: Seen, received_at: float, *, renewed: bool = False) -> None:
         """Record the row that an answer showed. ``renewed``: the same statement then renewed it."""
         lease, timings = self.lease, self._context.timings
@@ -90,7 +89,6 @@ class NamedLease:
         else:
             self.lease.refused(term.token, received_at)
 
-    # -- acquiring -------------------------------------------------------------------------------
     async def acquire(self) -> Watch | None:
         """Acquire the lease if it is free. Return the watch of the row that this replaced, or None
         if this process did not get the lease. Without an answer, for example while a duty's
@@ -133,7 +131,6 @@ class NamedLease:
             self._context.emit("lease_remade", name=self.name)
         return deleted
 
-    # -- losing and resigning --------------------------------------------------------------------
     def names_us(self) -> bool:
         """Return whether the row names this process, which does not believe that it holds it: an
         answer was lost, or nobody wanted the lease that one bid should have passed to the next."""

@@ -114,7 +114,6 @@ class Lease:
     watch: Watch = field(default_factory=Watch)
     timeline: Timeline = field(default_factory=Timeline)
 
-    # -- the holder's side ---------------------------------------------------------------------
     def valid(self, now: float) -> bool:
         """Return whether this process may act as the holder now. Ask at each action."""
         return self.phase is Phase.HOLDER and now < self.deadline
@@ -173,7 +172,6 @@ class Lease:
         which may be written much later."""
         return round(max(min(self.ended_at, now) - self.since, 0.0), 3)
 
-    # -- the candidate's side ------------------------------------------------------------------
     def observe(self, seen: Seen, received_at: float) -> None:
         """Note the row of an answer. Any change, even of the timeline, restarts the wait."""
         if self.phase is Phase.HOLDER and (seen.token > (self.token or 0)):

@@ -90,7 +90,6 @@ class GuardsHost(Host):
         self.recorder.identity = identity
         return identity
 
-    # -- the guard's messages ----------------------------------------------------------------------
     def send(self, message: messages.Message) -> None:
         match message:
             case messages.Renewed(deadline):
@@ -127,7 +126,6 @@ class GuardsHost(Host):
         self._emit("node_exits", running=self._running.started())
         os._exit(EXIT_FENCED)
 
-    # -- what the guard asks ---------------------------------------------------------------------
     def quiet(self) -> bool:
         return bool(self.loop_gone()) or not self.executor.busy()
 
@@ -189,7 +187,6 @@ class GuardsHost(Host):
             self._heard_at = now
         return round(now - self._heard_at, 1)
 
-    # -- over the guard's own connection ---------------------------------------------------------
     async def look_after_jobs(self, store: Store, until: float) -> None:
         """Record the requested stacks, give back what a stuck loop cannot start, and take overdue
         jobs away."""

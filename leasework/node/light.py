@@ -119,7 +119,6 @@ class LightNode(Host):
         if name in self.guard.contests:
             self.guard.poke()
 
-    # -- the guard's host ------------------------------------------------------------------------
     def new_identity(self) -> NodeIdentity:
         """Return an identity without an application: this node neither schedules nor works."""
         identity = NodeIdentity(

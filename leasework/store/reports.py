@@ -60,7 +60,6 @@ class Reports(JobLists, DurableReports):
         number, min_known = (await self.pool.fetch(SCHEMA_NUMBERS, {}))[0]
         check_schema(number, min_known)
 
-    # -- jobs --------------------------------------------------------------------------------------
     @operation("status/summary")
     async def summary(self, now: Now) -> Summary: ...
 
@@ -111,7 +110,6 @@ class Reports(JobLists, DurableReports):
     async def finished(self, since: datetime, most: int = 20_000) -> dict[str, int]:
         """Return the number of jobs per task that finished since then. Counts at most ``most``."""
 
-    # -- limits ------------------------------------------------------------------------------------
     @operation("limit/list")
     async def limits(self, now: Now) -> list[LimitView]: ...
     @operation("limit/keys")
@@ -130,7 +128,6 @@ class Reports(JobLists, DurableReports):
     async def key_waits(self, job: UUID, now: Now = None) -> list[KeyWait]:
         """Return what a job that waits in a lane waits for; empty if it does not."""
 
-    # -- nodes, leaders and locks ------------------------------------------------------------------
     @operation("node/list")
     async def nodes(self, limit: int) -> list[rows.NodeView]: ...
     @operation("node/died")
@@ -160,7 +157,6 @@ class Reports(JobLists, DurableReports):
     @operation("web/waits")
     async def waits(self, limit: int, now: Now = None) -> list[rows.WaitView]: ...
 
-    # -- schedules ---------------------------------------------------------------------------------
     @operation("schedule/list")
     async def schedules(
         self,
@@ -202,7 +198,6 @@ class Reports(JobLists, DurableReports):
         """Return schedules whose newest job failed for good, and none of whose last five jobs
         completed within that time. Looks at ``limit`` jobs that failed for good."""
 
-    # -- deadlines ---------------------------------------------------------------------------------
     @operation("deadline/list")
     async def deadlines(
         self, state: str | None, name: str | None, limit: int
@@ -213,7 +208,6 @@ class Reports(JobLists, DurableReports):
     ) -> list[rows.UnhandledBreach]:
         """Return recent breaches whose callback failed or cannot run, the newest first."""
 
-    # -- events ------------------------------------------------------------------------------------
     @operation("event/list")
     async def events(
         self, kind: str | None, after: int | None, limit: int
@@ -244,7 +238,6 @@ class Reports(JobLists, DurableReports):
     async def counts(self, limit: int = Tuning.series) -> list[rows.CountView]:
         """Return the running totals."""
 
-    # -- the database ------------------------------------------------------------------------------
     @operation("status/transactions")
     async def transactions(self, limit: int, now: Now = None) -> list[rows.TransactionView]:
         """Return what blocks vacuum, the oldest snapshot first."""

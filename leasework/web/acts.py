@@ -171,7 +171,6 @@ async def on_node(site: Site, request: Request) -> Response:
     return site.back(request, "nodes", said)
 
 
-# -- logging in and out ----------------------------------------------------------------------------
 async def ask_login(site: Site, request: Request, status: int = 200, wrong: str = "") -> Response:
     named = bool(site.rules.login and site.rules.login.user)
     return await site.render(request, "login.html", status, page="", wrong=wrong, by_password=named)

@@ -116,7 +116,6 @@ def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
     return [] if crowded else found, crowded
 
 
-# -- the form --------------------------------------------------------------------------------------
 def read_spec(form: dict[str, str], before: Spec | None) -> Spec:
     """The moments in a form. An interval keeps the anchor of ``before``. Raises BadSchedule."""
     cron, every, at = (form.get(name, "").strip() for name in ("cron", "every", "at"))

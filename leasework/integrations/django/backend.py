@@ -143,7 +143,6 @@ class LeaseworkBackend(BaseTaskBackend):  # type: ignore[misc]
         return found
 
 
-# -- a job as a result -----------------------------------------------------------------------------
 def _job(job_id: Any) -> Any:
     """The job, as a model or a JobRecord, or None. In Django's database, the current transaction
     sees what it has enqueued."""
@@ -177,7 +176,6 @@ def _error(text: str, traceback: str | None = None) -> TaskError:
     return TaskError(exception_class_path=path[0], traceback=traceback or text)
 
 
-# -- a run -----------------------------------------------------------------------------------------
 def _handler(backend: LeaseworkBackend, task: Task) -> Callable[..., Any]:
     """The handler that runs a task, with Django's signals. Django logs an error of a receiver of
     ``task_finished``, which must not run finished work again."""

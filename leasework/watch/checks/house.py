@@ -14,7 +14,6 @@ from leasework.watch.facts import Facts
 from leasework.watch.finding import NOTE
 
 
-# -- the house -------------------------------------------------------------------------------------
 @check(
     "A service of leasework failed within the last ten minutes.",
     "leasework events --kind service_failed",
@@ -159,7 +158,6 @@ def _versions_differ(facts: Facts) -> Iterator[str | Said]:
         yield f"Live nodes run different versions of leasework: {', '.join(versions)}"
 
 
-# -- an unreachable database -----------------------------------------------------------------------
 _LOG = "Look at the server's log"
 
 

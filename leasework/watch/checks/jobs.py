@@ -26,7 +26,6 @@ from leasework.watch.checks.registry import (
 from leasework.watch.facts import Facts
 
 
-# -- jobs ------------------------------------------------------------------------------------------
 @check(
     "Jobs of a task were discarded within the last ten minutes: at least "
     f"{DISCARDED_SHARE:.0%} of its jobs that finished in that time. For a task with fewer than a "

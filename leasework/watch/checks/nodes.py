@@ -35,7 +35,6 @@ _TAKEOVER = 1.5
 """In leases: a takeover takes no longer, as ``recover_within`` is one and a half leases."""
 
 
-# -- nodes -----------------------------------------------------------------------------------------
 @check(
     "No process is running: no schedules fire and no jobs run.",
     "Start one: your web application with app.lifespan or gunicorn's hooks, or a worker with "
@@ -158,7 +157,6 @@ def _task_shared(facts: Facts) -> Iterator[str | Said]:
             yield Said(said, level=NOTE)
 
 
-# -- leaders and locks -----------------------------------------------------------------------------
 @check(
     "An application has live nodes, but has had no leader for longer than a takeover may take.",
     "A live node takes over within recover_within; if none does, look at its log",

@@ -128,7 +128,6 @@ def database_problem(error: errors.LeaseworkError) -> Finding:
     return replace(chosen.finding(told), do=error.do or chosen.hint)
 
 
-# -- words -----------------------------------------------------------------------------------------
 def lately(facts: Facts, kind: str, subject: str) -> Iterator[tuple[str, list[EventView]]]:
     """Recent events of a kind, grouped by the field ``subject``, the newest last."""
     since = facts.now - timedelta(seconds=TROUBLE_SECONDS)
