@@ -33,9 +33,9 @@ from leasework.model.backoff import Backoff
 from leasework.model.codec import Codec, opened, sealed
 from leasework.model.job import JobRequest, decode, encode
 from leasework.model.moments import Duration, checked_timeout, in_seconds, is_number
-from leasework.model.outcome import Suspend
+from leasework.model.outcome import StepItem, Suspend
 from leasework.model.values import Values
-from leasework.store.durable import StepItem, StepView
+from leasework.store.durable import StepView
 from leasework.store.store import Store
 
 T = TypeVar("T")

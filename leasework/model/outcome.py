@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -88,6 +89,17 @@ class Suspend(Struct, frozen=True):
     because: str
     """``sleep``, ``event`` or ``gather``."""
     waits: str | None
+    seconds: float
+
+
+class StepItem(NamedTuple):
+    """A step to record under its claim."""
+
+    job: UUID
+    token: int
+    name: str
+    result: str
+    """As JSON."""
     seconds: float
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from leasework.model.outcome import StepItem
 from leasework.store.operation import Now, Operations, operation, value
 
 MAKE_BATCH = "batch/make"
@@ -28,17 +29,6 @@ class StepView(Struct, frozen=True):
     seconds: float | None
     at: datetime
     """When it was recorded; of one that waits, since when."""
-
-
-class StepItem(NamedTuple):
-    """A step to record under its claim."""
-
-    job: UUID
-    token: int
-    name: str
-    result: str
-    """As JSON."""
-    seconds: float
 
 
 class StepState(Struct, frozen=True):

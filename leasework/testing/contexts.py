@@ -19,8 +19,9 @@ from leasework.jobs.steps import StepTools
 from leasework.model.deadline import DueDeadline
 from leasework.model.job import ClaimedJob, encode
 from leasework.model.moments import Duration, in_seconds
+from leasework.model.outcome import StepItem
 from leasework.own_tasks import without_loop
-from leasework.store.durable import StepItem, StepState
+from leasework.store.durable import StepState
 
 _NODE = UUID(int=0)
 C = TypeVar("C", "FakeContext", "FakeSyncContext")

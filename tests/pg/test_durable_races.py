@@ -17,10 +17,9 @@ import pytest
 from leasework import App
 from leasework.jobs.family import cancel_family
 from leasework.model.job import ClaimedJob, JobRequest
-from leasework.model.outcome import Decision
+from leasework.model.outcome import Decision, StepItem
 from leasework.model.states import State
 from leasework.pg.sql import statement
-from leasework.store.durable import StepItem
 from leasework.store.jobs import Acked, AckItem
 from leasework.store.store import Store
 from tests.pg.bench import Bench

@@ -29,12 +29,12 @@ from leasework.errors import (
 )
 from leasework.model.codec import Codec, sealed
 from leasework.model.job import JobRequest, encode
+from leasework.model.outcome import StepItem
 from leasework.own_tasks import may_block
 from leasework.pg.connection.encodings import json_in_ascii
 from leasework.pg.connection.faults import sqlstate_of, translate
 from leasework.pg.sql import statement
 from leasework.pg.users.kinds import ASYNC, described, recognise
-from leasework.store.durable import StepItem
 
 _IDLE_MS = 10_000
 """How long a transaction that holds a job's row may be idle. That allows a pause between two
