@@ -17,7 +17,7 @@ from leasework.errors import BadJob, BadPayload, WaitTimeout
 from leasework.jobs import family
 from leasework.jobs.steps import StepRecorder
 from leasework.model.job import JobRequest
-from leasework.store.durable import StepItem
+from leasework.model.outcome import StepItem
 from leasework.testing import context
 from tests.pg.drivers import ALL, Open, done
 from tests.pg.test_durable import Sql, ends, is_held

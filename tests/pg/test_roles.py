@@ -281,6 +281,21 @@ def test_operators_of_the_callers_own_do_not_run_with_the_owners_rights(logins):
         assert attacker.execute("select * from leasework.enqueue(%s)", (job,)).fetchone()
 
 
+async def test_the_enqueue_role_sends_signals_and_makes_batches(logins):
+    app = App(logins["enqueue"])
+
+    @app.task
+    async def plain(n: int) -> None: ...
+
+    try:
+        batch = await app.batch([plain.job(n) for n in range(30)], on_done=plain.job(31))
+        assert len(batch.jobs) == 30
+        assert await app.signal(batch.jobs[0].id, "go")
+        assert not await app.signal(batch.id, "go"), "it may not read which jobs there are"
+    finally:
+        await app.close()
+
+
 async def test_an_application_enqueues_with_the_enqueue_role_alone(logins):
     app = App(logins["enqueue"])
 

@@ -12,7 +12,7 @@ from leasework.pg.sql import in_sql
 
 ENQUEUE, WORKER, OBSERVER, ADMIN = "enqueue", "worker", "observer", "admin"
 ROLES = {
-    ENQUEUE: "may enqueue jobs through leasework.enqueue, and nothing else",
+    ENQUEUE: "may enqueue jobs and batches and send signals, and nothing else",
     WORKER: "runs nodes, which elect, schedule, work and prune; and acts as an operator",
     OBSERVER: "reads all tables and views, but changes nothing",
     ADMIN: "owns and migrates the schema; may do all that the others may",

@@ -87,8 +87,7 @@ with clock as (
     delete from leasework.inbox where id in (
         select x.id from leasework.inbox x
         where (select true from leasework.job j where j.id = x.job) is null
-          and (select case when d.state <> 'completed' then true end from leasework.job_done d where d.id = x.job limit 1) is null
-        limit %(limit)s)
+          and (select case when d.state <> 'completed' then true end from leasework.job_done d where d.id = x.job limit 1) is null limit %(limit)s)
     returning 1
 ), c as (
     delete from leasework.batch where id in (

@@ -1,5 +1,4 @@
--- The jobs that these have made with ctx.gather and ctx.spawn, and those have made: the parents first.
--- "unfinished": only those that have not ended.
+-- The jobs that these have made with ctx.gather and ctx.spawn, and those have made: the parents first; with "unfinished" those that have not ended.
 -- locks: none
 -- index: batch_parent, job_batch, job_done_batch, job_pkey, job_done_pkey
 with recursive family as (
