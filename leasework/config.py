@@ -30,7 +30,6 @@ the application's name, which has neither prefix."""
 LATE_RENEWAL_SHARE = 0.6
 """A renewal older than this share of the lease is late: three in a row have failed."""
 
-# -- when something becomes a problem ---------------------------------------------------------
 TROUBLE_SECONDS = 600.0
 """A failure is reported for this long, and failures are counted over this time."""
 DISCARDED_SHARE = 0.01

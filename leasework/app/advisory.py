@@ -79,7 +79,6 @@ class AdvisoryLock:
         self._body: asyncio.Task[Any] | None = None
         self._cancelled = False
 
-    # -- the state of the lock -------------------------------------------------------------------
     @property
     def held(self) -> bool:
         """Whether the database confirmed to this process less than 2.5 seconds ago that it holds
@@ -109,7 +108,6 @@ class AdvisoryLock:
         """When the lock is lost, call ``callback(why)`` in the event loop."""
         self._heard.append(callback)
 
-    # -- acquiring -------------------------------------------------------------------------------
     async def acquire(self) -> bool:
         """Try to acquire the lock, or wait at most ``timeout`` seconds. Return whether it is
         acquired.
@@ -185,7 +183,6 @@ class AdvisoryLock:
             raise
         return session
 
-    # -- holding ---------------------------------------------------------------------------------
     async def _watching(self, session: LockSession) -> None:
         env = self._app.env
         while True:
@@ -235,7 +232,6 @@ class AdvisoryLock:
         for error in failed:
             await _record(self._app, "callback_failed", {"name": name, "error": error})
 
-    # -- releasing -------------------------------------------------------------------------------
     async def release(self) -> None:
         """Release the lock. Raises LostLock if this process no longer held it. With ``on=`` this
         does nothing: the lock is released when your transaction ends."""

@@ -112,7 +112,6 @@ class App(FlowDefinitions):
         self.sync: SyncApp = SyncApp(self, self.schedules)
         """The same calls for code without an event loop."""
 
-    # -- definitions -----------------------------------------------------------------------------
     @overload
     def task(self, function: AsyncWithContext[P, R], /) -> Task[P, R]: ...
 
@@ -321,7 +320,6 @@ class App(FlowDefinitions):
         task: Task[Any, Any] = self.task(target)
         return task
 
-    # -- leaders, locks, deadlines ---------------------------------------------------------------
     def leader(
         self,
         name: str,
@@ -404,7 +402,6 @@ class App(FlowDefinitions):
         """
         return await standing_deadline(self, name, due=due, on_breach=on_breach, on=on)
 
-    # -- operating -------------------------------------------------------------------------------
     async def inspect(self) -> Inspector:
         """Return an inspector, which reads nodes, leaders, schedules, events and problems::
 
@@ -423,7 +420,6 @@ class App(FlowDefinitions):
         """
         return (await diagnose(await self.inspect(), self.settings, self.env, role)).found
 
-    # -- taking part -----------------------------------------------------------------------------
     @asynccontextmanager
     async def node(
         self,

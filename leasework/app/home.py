@@ -117,7 +117,6 @@ class Home:
         self._lock = threading.Lock()
         self._process = own_tasks.generation
 
-    # -- jobs ------------------------------------------------------------------------------------
     @in_loop("app.sync.enqueue(task.job(…))")
     async def enqueue(self, request: JobRequest[R], *, on: Any = None) -> Job[R]:
         """Enqueue one job::
@@ -256,7 +255,6 @@ class Home:
                     "module at the top of the application",
                 )
 
-    # -- access to the database -------------------------------------------------------------------
     async def client(self) -> Client:
         """Return the client of the running event loop. In a plain call on a user's connection, it
         has no connections of leasework's."""

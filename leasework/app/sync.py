@@ -228,7 +228,6 @@ class SyncApp(Twin[Home]):
         if self._loop is not None and self._pid == os.getpid():
             self.call(self._app.close())
 
-    # -- where calls run -------------------------------------------------------------------------
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the background loop and wait for its result. An interruption of the
         wait, such as Ctrl-C, cancels it. Raises ConfigError inside an event loop."""

@@ -91,7 +91,6 @@ async def _one(app: App, job_id: str) -> dict[str, Any]:
     return {**tables.as_row(record), "why": why, "attempts": [row._asdict() for row in attempts]}
 
 
-# -- actions ---------------------------------------------------------------------------------------
 _act_options = together(
     click.argument("job_id", metavar="[ID]", required=False),
     click.option(

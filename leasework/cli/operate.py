@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from leasework.cli.overview import Overview
 
 
-# -- status and the doctor -------------------------------------------------------------------------
 @click.command()
 @click.option(
     "--app",
@@ -98,7 +97,6 @@ def _report(work: Callable[[App], Awaitable[Overview]]) -> None:
         end_badly()
 
 
-# -- schedules -------------------------------------------------------------------------------------
 _list_options = together(
     click.option(
         "--app", "app_name", metavar="NAME", help="List only schedules of this application."
@@ -270,7 +268,6 @@ def ticks(name: str | None, limit: int, **_: Any) -> None:
     show_rows(act(lambda acting: acting.inspector.ticks(name, limit)), tables.TICKS, "No ticks.")
 
 
-# -- leaders, nodes, events ------------------------------------------------------------------------
 @click.command()
 @click.option("--terms", is_flag=True, help="List terms, newest first, and why each ended.")
 @limit_option(50)

@@ -178,7 +178,6 @@ class Context:
         )
         self.claim.completed_elsewhere = True
 
-    # -- steps -----------------------------------------------------------------------------------
     @property
     def _steps(self) -> Steps:
         if self._made_steps is None:
@@ -391,7 +390,6 @@ class _JobLog(logging.LoggerAdapter[logging.Logger]):
         return f"{msg} worker={extra.get('worker_id')} {words}", kwargs
 
 
-# -- middleware ------------------------------------------------------------------------------------
 class CallNext(Protocol):
     """What a middleware awaits to run the handler: ``await call_next()`` returns its result or
     raises its error."""

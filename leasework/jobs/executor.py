@@ -106,7 +106,6 @@ class Executor:
         self._alone_running = False
         self.queues: dict[str, LocalQueue] = {}
 
-    # -- taking in -------------------------------------------------------------------------------
     def submit(self, queue: LocalQueue, claims: list[Claim]) -> None:
         self.running.add(claims)
         self._attempts.prepare()
@@ -165,7 +164,6 @@ class Executor:
         valid = self._membership().covers(claim.node, claim.job.claim_token, now)
         return valid and self.acker.has_room(self.busy)
 
-    # -- alone -----------------------------------------------------------------------------------
     @property
     def exclusive(self) -> bool:
         """Whether a suspect runs alone or waits to run, so that no other job starts."""
@@ -202,7 +200,6 @@ class Executor:
         for queue in self.queues.values():
             queue.on_room()
 
-    # -- running ---------------------------------------------------------------------------------
     async def _runner(self, queue: LocalQueue, first: Claim | None) -> None:
         """Take jobs and run them until there are none or another runner has taken over. ``first``
         is a suspect, to run alone."""
@@ -260,7 +257,6 @@ class Executor:
             self._start_alone()
         return ended
 
-    # -- ending ----------------------------------------------------------------------------------
     def end_all(self, reason: str) -> None:
         """Stop all jobs, as far as their executors can."""
         for claim in self.running.snapshot():

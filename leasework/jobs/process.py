@@ -144,7 +144,6 @@ class ChildHandle:
             sock=self._ours, limit=message_bytes
         )
 
-    # -- its end ---------------------------------------------------------------------------------
     def _reap(self) -> None:
         """Wait for its end in a thread, kill its group, and report it to the event loop."""
         with suppress(ChildProcessError):  # other code has reaped it
@@ -192,7 +191,6 @@ class ChildHandle:
             return f"ended with signal {-code} ({signal.Signals(-code).name})"
         return f"ended with signal {-code}"
 
-    # -- messages --------------------------------------------------------------------------------
     async def send(self, message: Any) -> None:
         assert self._writer
         with suppress(ConnectionError):  # it has ended: the next read raises Gone
@@ -235,7 +233,6 @@ class ProcessPool:
         # ASCII JSON takes up to six bytes per byte, and twice that for the result, nested as text.
         self._message_bytes = 12 * (limits.result_bytes + 2 * limits.error_chars) + 4096
 
-    # -- for others ------------------------------------------------------------------------------
     def kill_all(self) -> None:
         """Kill all running children now. The guard's thread calls it while the loop is blocked."""
         for child in list(self._busy):
@@ -269,7 +266,6 @@ class ProcessPool:
         finally:
             claim.stop = claim.place = None
 
-    # -- one attempt -----------------------------------------------------------------------------
     async def _run(self, task: TaskFunction, claim: Claim) -> Outcome:
         while True:
             if claim.stop_reason:
@@ -354,7 +350,6 @@ class ProcessPool:
         except errors.LostClaim:
             claim.end("lost")
 
-    # -- children --------------------------------------------------------------------------------
     def _take(self) -> ChildHandle | None:
         """Take the child that became idle last, so that surplus children become old and end."""
         while self._idle:

@@ -258,7 +258,6 @@ class Steps:
             self._under_way -= 1
             self._one_ended.set()
 
-    # -- waiting ---------------------------------------------------------------------------------
     async def sleep(self, seconds: float, name: str, key: object) -> None:
         if not is_number(seconds, 0, LONGEST_WAIT):
             raise BadJob("ctx.sleep takes a time from 0 to 100 years", got=seconds)
@@ -308,7 +307,6 @@ class Steps:
         self._claim.suspend = Suspend(kind, waits, left)
         raise Suspended
 
-    # -- other jobs ------------------------------------------------------------------------------
     async def gather(
         self, jobs: Sequence[JobRequest[Any]], name: str, key: object, return_exceptions: bool
     ) -> list[Any]:

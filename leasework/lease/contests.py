@@ -117,7 +117,6 @@ class Contests:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    # -- what users ask --------------------------------------------------------------------------
     def ask(self, bid: Bid) -> None:
         if bid.name.startswith(LOCK_PREFIX) in self._closed:
             bid.refuse(errors.Unavailable(_STOPPED))
@@ -159,7 +158,6 @@ class Contests:
             contest.named.observe(seen, self._env.boot_now())
         contest.stir.set()
 
-    # -- the candidate ---------------------------------------------------------------------------
     def _compete(self, contest: Contest) -> None:
         contest.stir.set()
         if contest.task is None and contest.waiting and contest.holder is None:
@@ -333,7 +331,6 @@ class Contests:
             if seen is None or seen.node is None or lease.wants(now) is None:
                 del self._all[name]
 
-    # -- what the guard's heartbeat showed -------------------------------------------------------
     def remake(self, named: NamedLease) -> None:
         """Create the rows of a lease that has none."""
         self._later(self._remake(named))
@@ -369,7 +366,6 @@ class Contests:
                 contest.resigning = True
         self.settle()
 
-    # -- losing ----------------------------------------------------------------------------------
     def settle(self) -> None:
         """Report lost and expired leases. Follow again when nothing runs under them."""
         now = self._env.boot_now()
@@ -417,7 +413,6 @@ class Contests:
             contest.look = True
             self._compete(contest)
 
-    # -- resigning -------------------------------------------------------------------------------
     async def _release(self, contest: Contest, bid: Bid) -> None:
         """After the body has ended, pass the lease on, resign, or follow again after a loss."""
         lease, now = contest.lease, self._env.boot_now()

@@ -89,7 +89,6 @@ class Guard:
         own = [self._election.named] if self._election else []
         return [*own, *self.contests.leases()]
 
-    # -- called from other threads ---------------------------------------------------------------
     def term(self) -> Term | None:
         """Return the term of the application's leader if this process leads at this moment."""
         now, election = self._env.boot_now(), self._election
@@ -154,7 +153,6 @@ class Guard:
         assert self._loop
         return self._loop
 
-    # -- the loop --------------------------------------------------------------------------------
     async def run(self) -> None:
         self._store = self._make_store("guard")
         self._loop = asyncio.get_running_loop()
@@ -403,7 +401,6 @@ class Guard:
         """Return whether this process may lead: not while it stops, nor while its loop is stuck."""
         return self._standing and not self._stuck_seconds
 
-    # -- losing ----------------------------------------------------------------------------------
     def _expire(self) -> None:
         self._settle()
         if self.membership.lease.expire(self._env.boot_now()):
@@ -441,7 +438,6 @@ class Guard:
             self._election.start_anew()
         self.contests.start_anew()
 
-    # -- leaving ---------------------------------------------------------------------------------
     async def resign_all(self, why: str) -> None:
         """Begin a clean stop: another process leads within a round trip. Locks are kept, because
         running jobs may need them."""

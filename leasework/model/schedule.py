@@ -219,7 +219,6 @@ def once(*, at: datetime) -> Spec:
     return Once(at)
 
 
-# -- from local time to UTC -------------------------------------------------------------------
 def _is_fixed(expression: str) -> bool:
     """Return whether neither minute nor hour begins with a star, which is Debian's test."""
     minute, hour = expression.split()[-5:-3]
@@ -308,7 +307,6 @@ def _parse(expression: str) -> CronSim:
     return CronSim(expression, datetime(2000, 1, 1))
 
 
-# -- checks -------------------------------------------------------------------------------------
 def _check_expression(expression: object) -> str:
     if not isinstance(expression, str):
         raise BadSchedule("a cron expression is text", got=expression, do=_CRON_HELP)
@@ -412,7 +410,6 @@ def _parse_moment(name: str, text: object) -> datetime:
         raise BadSchedule(f"{name} is not an ISO 8601 time", got=text) from None
 
 
-# -- words --------------------------------------------------------------------------------------
 def _show(moment: datetime) -> str:
     return f"{moment.replace(tzinfo=None).isoformat(sep=' ')} UTC"
 

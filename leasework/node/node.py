@@ -67,7 +67,6 @@ class Node:
         """Claims jobs with limits, if the application has limits or fair queues."""
         self._build()
 
-    # -- the table of services -------------------------------------------------------------------
     def _build(self) -> None:
         settings, env, tools = self._settings, self._env, self._tools
         slots = sum(self._plan.queues.values()) or 1
@@ -149,7 +148,6 @@ class Node:
         """Return whether this process leads its application at this moment."""
         return self.guard.leads()
 
-    # -- start and stop --------------------------------------------------------------------------
     async def start(self) -> None:
         """Join the application, and return when the node holds its lease. Raises ServerError if
         leasework cannot work with the database, and Unavailable if the database does not answer
@@ -234,7 +232,6 @@ class Node:
         await own_tasks.in_thread_of_its_own(self._thread.join, self._settings.call_timeout)
         await self.wakeups.stop()
 
-    # -- the guard's thread ----------------------------------------------------------------------
     def _start_guard(self) -> None:
         self._thread = threading.Thread(target=self._guard, name="leasework-guard", daemon=True)
         self._thread.start()
@@ -257,7 +254,6 @@ class Node:
         future = asyncio.run_coroutine_threadsafe(work, self.guard.loop)
         await asyncio.wrap_future(future)
 
-    # -- in the user's loop ----------------------------------------------------------------------
     def receive(self, message: messages.Message) -> None:
         """Act on a message of the guard."""
         match message:

@@ -56,7 +56,6 @@ class Operator:
         self.queues = QueueControl(*control)
         self.tasks = PauseControl(*control)
 
-    # -- one job ---------------------------------------------------------------------------------
     async def job_named(self, given: str) -> UUID:
         """The job with this id, or the only one whose id begins like this. Raises JobNotFound."""
         ids = ids_that_begin(given)
@@ -164,7 +163,6 @@ class Operator:
         leaders = await self.reports.leaders(Tuning.read_rows)
         return with_ends(rows, events, leaders, await self.reports.database_now(None))
 
-    # -- dead nodes -------------------------------------------------------------------------------
     async def seen(self, worker_id: str | None = None) -> int:
         """Mark a dead node as seen (None: all of them), so that ``status`` no longer reports it.
         Returns how many were unseen. Raises BadNode if none of them has this name."""
@@ -179,7 +177,6 @@ class Operator:
             await self._record("seen", f"dead node {worker_id or '(all)'}", count)
         return count
 
-    # -- many ------------------------------------------------------------------------------------
     async def preview(
         self, wanted: JobFilter, act: str, *, may_stop: bool = False
     ) -> tuple[int, bool]:
@@ -215,7 +212,6 @@ class Operator:
                 await self._record(act, on + unsure, action.changed)
         return action
 
-    # -- schedules -------------------------------------------------------------------------------
     async def pause(self, name: str, app: str | None = None) -> str:
         """Stop a schedule until :meth:`resume`, and return its application's name. Raises
         BadSchedule."""
@@ -278,7 +274,6 @@ class Operator:
         """Record that the person has put a schedule."""
         await self._record("put", f"schedule {name} of {app}", 1)
 
-    # -- nodes -----------------------------------------------------------------------------------
     async def halt(self, given: str) -> str:
         """Stop the node from claiming, from its next renewal on. Its running jobs continue.
         ``given``: its worker_id or the start of it. Returns the worker_id. Raises BadNode."""
@@ -322,7 +317,6 @@ class Operator:
             )
         return found[0]
 
-    # -- the record ------------------------------------------------------------------------------
     async def refused_login(self, came_from: str) -> None:
         await self._event("login_refused", came_from=came_from)
 

@@ -70,7 +70,6 @@ def _name(env: Env) -> str:
     return f"{env.host}:{env.pid}:supervisor"
 
 
-# -- the application's settings --------------------------------------------------------------------
 def _settings_among(arguments: Sequence[str]) -> dict[str, str]:
     """The arguments that configure an App: --dsn, --schema, --log."""
     pairs = (text.removeprefix("--").partition("=") for text in arguments)
@@ -114,7 +113,6 @@ def tell_settings(target: str, fd: str) -> None:
         answer.write(app.given.to_text() + "\n")
 
 
-# -- processes -------------------------------------------------------------------------------------
 @dataclass(eq=False)
 class Child:
     """One worker process, leader of a process group of its own."""
@@ -194,7 +192,6 @@ class Supervisor:
         """Write a log line; only workers store events."""
         log(make_event(kind, fields, self._env.boot_now()), _name(self._env))
 
-    # -- one of the N workers --------------------------------------------------------------------
     async def _keep(self, number: int) -> None:
         quick = 0
         while not self._stopping.is_set():
@@ -240,7 +237,6 @@ class Supervisor:
         self._tell("worker_dies_at_once", number=number, times=quick, pause=round(seconds, 1))
         await own_tasks.within(seconds, self._stopping.wait())
 
-    # -- death -----------------------------------------------------------------------------------
     def _reap(self) -> None:
         """On SIGCHLD: reap children, and orphans that came to us as their subreaper."""
         while (pid := _some_dead_child()) is not None:

@@ -161,7 +161,6 @@ class Pool:
         for call in list(self._on_notification):
             call(text)
 
-    # -- who has a session ------------------------------------------------------------------------
     async def _session(self, seconds: float, waits: bool = False) -> tuple[Session, float]:
         """Wait for a session, at most ``seconds``. Return it and how many of them are left. Give it
         back with ``_give_back``."""

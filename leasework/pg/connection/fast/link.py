@@ -147,7 +147,6 @@ class Link(psycopg.AsyncConnection[Row]):
         self._end("the connection was closed")
         await super().close()
 
-    # -- a statement without a cursor ------------------------------------------------------------
     def _execution(self, query: Query, params: Mapping[str, Any]) -> PQGen[PGresult]:
         """Send a statement and read its result. Raises psycopg.Error."""
         transformer = self._transformer = self._transformer or Transformer(self)
@@ -194,7 +193,6 @@ class Link(psycopg.AsyncConnection[Row]):
     def _error(self, result: PGresult) -> psycopg.Error:
         return psycopg.errors.error_from_result(result, encoding=self.info.encoding)
 
-    # -- the current statement -------------------------------------------------------------------
     def _begin(self, steps: PQGen[Any], wanted: Wait, ended: Ended) -> None:
         if self._loop is None:
             self._watch()
@@ -281,7 +279,6 @@ class Link(psycopg.AsyncConnection[Row]):
         finally:
             self._keep()
 
-    # -- watching the socket ---------------------------------------------------------------------
     def _watch(self) -> None:
         if self._loop is not None:
             return
