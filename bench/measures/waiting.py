@@ -13,8 +13,7 @@ import click
 from bench.command import common, run
 from bench.measures.drain import emptied
 from bench.measures.latency import SETTLE_SECONDS, percentile
-from bench.measures.limits import COLUMNS as CLAIM_COLUMNS
-from bench.measures.limits import PLAIN, claims
+from bench.measures.limits import COLUMNS as CLAIM_COLUMNS, PLAIN, claims
 from bench.parties import DURABLE, durable
 from bench.report import Result
 from bench.server import Server
