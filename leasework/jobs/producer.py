@@ -109,7 +109,7 @@ class Claimer:
             if not membership.lease.valid(self._env.boot_now()):
                 return None
             node, doubts = membership.identity.id, self._doubts
-            began = self._env.boot_now()
+            pauses, began = (self.paused, self._paused_tasks), self._env.boot_now()
             found: dict[LocalQueue, Found] = {}
             try:
                 await self._ask(found, limits, node, membership.epoch, now)
@@ -128,7 +128,9 @@ class Claimer:
                 self._apart_until = began + took + Tuning.apart_seconds
             for queue, (jobs, _) in found.items():
                 queue.batch.answered(len(jobs), took)
-            if self._doubts != doubts:  # the claim may be lost: settle it first
+            if pauses != (self.paused, self._paused_tasks):  # some may be of what is paused now
+                self.in_doubt = membership
+            if self.in_doubt or self._doubts != doubts:  # the claim may be lost: settle it first
                 return {queue: Found([], more=True) for queue in limits}
             for queue, (jobs, _) in found.items():
                 if jobs:

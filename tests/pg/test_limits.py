@@ -312,6 +312,46 @@ async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
     assert ("ann", "pause", "limit customer, key a", "they asked") in said
 
 
+async def test_a_claim_that_was_under_way_at_a_pause_starts_nothing(
+    app: App, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    claimed, answered = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        ran.append("work")
+
+    on = await app.operator("ann", "test")
+    async with app.node() as node:
+        store = node._claimer._store
+        real = store.claim
+
+        async def slow(*asked: Any) -> Any:
+            found = await real(*asked)
+            if found and not claimed.is_set():
+                claimed.set()
+                await answered.wait()
+            return found
+
+        monkeypatch.setattr(store, "claim", slow)
+        await work.enqueue()
+        await claimed.wait()
+        await on.queues.pause("default")
+        # as the heartbeat does, which may come before the answer to the claim
+        node._claimer.pause(frozenset({("queue", "default")}))
+        answered.set()
+
+        async def returned() -> bool:
+            rows = await sql("select node is null and ready, attempt from leasework.job")
+            return bool(rows == [(True, 0)])
+
+        await until_async(returned, what="the job is given back")
+        assert not ran
+        await on.queues.resume("default")
+        await until_async(lambda: _waiting(sql, 0), what="the job has run")
+
+
 async def _obeyed(node: Node, kind: str, name: str) -> None:
     """Wait until the claims of a node have heard of a pause."""
     claimer = node._claimer
