@@ -20,7 +20,7 @@ def test_steps_are_measured_of_many_jobs_and_of_one(bench):
 
 
 def test_each_job_of_a_killed_worker_repeats_the_step_that_ran_and_goes_on(bench):
-    [result] = bench("durable", "kill", "--jobs=3", "--ms=400")
+    [result] = bench("durable", "kill", "--jobs=3", "--ms=1000")
     [slice_] = result["contenders"]["leasework"]["rounds"]
     for suffix in ("", "_again"):
         assert 1 <= slice_[f"twice{suffix}"] <= 6 and slice_[f"goes_on{suffix}"] > 0

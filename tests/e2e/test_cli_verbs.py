@@ -146,6 +146,9 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "events": [("", WELL), ("--json --kind node_started", WELL), ("--limit 1", WELL)],
     "jobs": [("", WELL), ("--state discarded --json", WELL)],
     "jobs cancel": [("{scheduled} --reason enough", WELL), ("{completed}", 1)],
+    "jobs family": [("{completed}", WELL)],
+    "jobs signal": [("{running} go 7", WELL), ("{completed} go", 1), ("{running} go {{", 2)],
+    "jobs steps": [("{completed}", WELL), ("{completed} --json", WELL)],
     "jobs discard": [("--where task:flaky --yes", WELL)],
     "jobs reprioritize": [
         ("--where task:none --priority -5", WELL),

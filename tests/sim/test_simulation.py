@@ -70,14 +70,14 @@ def test_no_seed_violates_an_invariant():
         name: sum(result.counts.get(name, 0) for result in results)
         for name in ("faults", "unknown", "node_fenced", "ack_refused", "claim_unknown", "terms")
     }
-    assert all(count >= 10 for count in totals.values()), f"hardly anything happened: {totals}"
+    assert all(count >= 5 for count in totals.values()), f"hardly anything happened: {totals}"
 
 
 def test_what_a_failover_made_a_live_node_forget_runs_again():
     """Without the comparison these seeds leave jobs running for ever on a node that has forgotten
     them. A change of the simulation may need others: ``make mutants-sim`` finds one."""
     [forgetful] = [mutant for mutant in MUTANTS if mutant.name == "NothingForgotten"]
-    for seed in (0, 16, 36):
+    for seed in (0, 43, 44):
         assert forgetful.run(seed).violations, f"seed {seed} shows nothing any more"
         result = run_seed(seed, profile="failover")
         assert not result.violations and result.counts["fault lose"], (seed, result.violations)

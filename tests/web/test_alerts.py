@@ -131,7 +131,12 @@ def queries(match: str = "") -> list[str]:
 def promtool(*arguments: str, given: str = "") -> str:
     assert PROMTOOL
     done = subprocess.run(
-        [PROMTOOL, *arguments], input=given, capture_output=True, text=True, timeout=60, check=False
+        [PROMTOOL, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
