@@ -133,6 +133,7 @@ async def test_sql_sends_signals_and_makes_batches(app: App, sql: Sql) -> None:
         ("select leasework.send_signal(%s, '')", "1 to 200 characters"),
         ("select leasework.make_batch(%s, '{\"on_end\": 1}', '[]')", "on_end is not known"),
         ("select leasework.make_batch(%s, '{\"on_done\": {}}', '[]')", "task must be text"),
+        ("select leasework.make_batch(%s, '{\"parent\": \"7\"}', '[]')", "parent is not known"),
     ):
         with pytest.raises(Exception, match=words):
             await sql(wrong, [job])

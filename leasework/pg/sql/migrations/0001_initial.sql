@@ -1872,8 +1872,8 @@ language sql volatile as $$
 $$;
 
 -- Make a batch and enqueue its jobs, in the caller's transaction. definition: on_done, on_success, on_failure (each a job
--- as leasework.enqueue takes it, or the name of a task), parent, and total if the jobs are enqueued otherwise. The
--- answer is that of leasework.enqueue. A job that is not created, because another holds its unique key, is no member. A
+-- as leasework.enqueue takes it, or the name of a task), and total if the jobs are enqueued otherwise. The answer
+-- is that of leasework.enqueue. A job that is not created, because another holds its unique key, is no member. A
 -- batch that exists stays as it is.
 create function leasework.make_batch(new_id uuid, definition jsonb, request jsonb, clock timestamptz default null,
     wakes boolean default current_setting('max_prepared_transactions') = '0')
@@ -1886,15 +1886,15 @@ declare
     callback jsonb;
 begin
     definition := coalesce(definition, '{}');
-    for label, callback in select * from jsonb_each(definition - '{parent,total}'::text[]) loop
+    for label, callback in select * from jsonb_each(definition - 'total') loop
         if label not in ('on_done', 'on_success', 'on_failure') then
             raise exception 'leasework.make_batch: % is not known', left(label, 100) using errcode = '22023',
                 hint = 'A batch has on_done, on_success and on_failure.';
         end if;
         perform leasework.enqueue_check(leasework.callback_of(nullif(callback, 'null')));
     end loop;
-    insert into leasework.batch as b (id, parent, total, on_done, on_success, on_failure, made_at)
-    values (new_id, (definition ->> 'parent')::uuid, coalesce((definition ->> 'total')::integer, 0),
+    insert into leasework.batch as b (id, total, on_done, on_success, on_failure, made_at)
+    values (new_id, coalesce((definition ->> 'total')::integer, 0),
             leasework.callback_of(nullif(definition -> 'on_done', 'null')),
             leasework.callback_of(nullif(definition -> 'on_success', 'null')),
             leasework.callback_of(nullif(definition -> 'on_failure', 'null')), coalesce(clock, clock_timestamp()))
@@ -1930,7 +1930,9 @@ begin
     values (of_job, of_name, of_kind, of_token, of_kind = 'gather', to_jsonb(batch), coalesce(clock, clock_timestamp()))
     on conflict do nothing;
     if found then
-        perform leasework.make_batch(batch, jsonb_build_object('parent', of_job), request, clock);
+        perform leasework.make_batch(batch, '{}', request, clock);
+        -- here, because everybody who may enqueue may make batches, and nobody else's job may wait for them
+        update leasework.batch b set parent = of_job where b.id = gather.batch;
     end if;
     -- jobs that a person runs again before their results are recorded are waited for, too
     update leasework.batch b set ended_at = null, failed = null from leasework.step s
