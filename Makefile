@@ -89,13 +89,17 @@ web-shots: .venv/.has-test  ## take screenshots of every dashboard page, light a
 	@mkdir -p "$(or $(TO),build/shots)"
 	@LEASEWORK_SHOTS="$(abspath $(or $(TO),build/shots))" $(BIN)/python -m pytest -q tests/web/test_browser.py -k usable
 
-.PHONY: docs reference workshop docs-shots
+.PHONY: docs docs-publish reference workshop docs-shots
 docs: .venv/.has-docs  ## build the site into build/site; a broken link is an error
 	@$(BIN)/zensical build --strict -f mkdocs.yml
 
-reference: .venv/.has-test  ## generate docs/reference from the code, and copy the files of deploy into their page
+docs-publish: docs  ## add the site to those of the other versions on the branch gh-pages, and push it (TAG=v0.1.0; without TAG: dev)
+	@$(BIN)/python -m scripts.site_versions $(if $(TAG),--tag "$(TAG)")
+
+reference: .venv/.has-test  ## generate docs/reference and the table of schemas from the code, and copy the files of deploy into their page
 	@$(BIN)/python -m scripts.reference
 	@$(BIN)/python -m scripts.included
+	@$(BIN)/python -m scripts.compatibility
 
 workshop: .venv/.has-test  ## run every step of the workshop's pages (takes minutes)
 	@LEASEWORK_LONG=1 $(BIN)/python -m pytest -q tests/docs/test_workshop.py $(ARGS)
@@ -108,12 +112,25 @@ docs-shots: .venv/.has-test  ## retake the screenshots in docs/images
 release: .venv/.python  ## build both distributions twice into dist, compare and check them, and try them on each Python (ARGS="--python 3.12")
 	@$(BIN)/python -m scripts.release $(ARGS)
 
+# What the pages install besides leasework.
+ON_PAGES := fastapi litestar flask django gunicorn uvicorn uvicorn-worker httpx pytest pytest-asyncio "sqlalchemy[asyncio]"
+.PHONY: release-pages
+release-pages: .venv/.has-test  ## after make release: follow the README, the tutorials and the pages with the wheels alone
+	@scripts/test-setup
+	@$(BIN)/python -m venv --clear build/pages
+	@build/pages/bin/python -m pip install -qq $(ON_PAGES) \
+		"$(firstword $(wildcard dist/packages/leasework-*.whl))[embedded,web,prometheus]" \
+		"$(firstword $(wildcard dist/packages/leasework_lab-*.whl))"
+	@cd build/pages && bin/leasework demo --seconds 10
+	@STEPS_BIN="$(abspath build/pages/bin)" $(BIN)/python -m pytest -q tests/docs/test_steps.py tests/docs/test_django.py \
+		-k "tutorial or readme or framework or page_goes or applications"
+
 .PHONY: detection healthy
 healthy: .venv/.has-test  ## run a healthy, busy application for an hour; any reported problem is a failure (MINUTES=10)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection.healthy --minutes $(or $(MINUTES),60)
 
-detection: .venv/.has-test  ## cause twenty problems and time how soon status, dashboard, metric and alert report them (PAGE=docs/explanation/detection.md)
+detection: .venv/.has-test  ## cause 26 problems and time how soon status, dashboard, metric and alert report them (PAGE=docs/explanation/detection.md)
 	@scripts/test-setup
 	@$(BIN)/python -m tests.detection $(if $(PAGE),--page "$(PAGE)") $(ARGS)
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -71,6 +72,17 @@ DURABLE_PEERS = {
 }
 """They have steps."""
 
+_LIMITS = {
+    "pgqueuer": "an entrypoint with concurrency_limit=2 for each key",
+    "procrastinate": "two locks for each key, polling each 0.5 s, a task that retries stalled jobs",
+    "dbos": "partition_concurrency=2, a new worker has the executor id of the killed one",
+}
+LIMITED_PEERS = {
+    name: replace((PEERS | DURABLE_PEERS)[name], settings=settings, share=1.0)
+    for name, settings in _LIMITS.items()
+}
+"""They have a limit of the jobs that run at once in all processes, or a lock."""
+
 
 BUILD = "build="
 """Before the path of another checkout of leasework."""
@@ -93,6 +105,14 @@ def durable(names: Sequence[str]) -> list[Contender]:
         raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(DURABLE_PEERS)}")
     wanted = DURABLE_PEERS if "peers" in names else dict.fromkeys(names)
     return [DURABLE, *(made(DURABLE_PEERS[name]) for name in wanted)]
+
+
+def limited(names: Sequence[str]) -> list[Contender]:
+    """leasework, and those with limits of these names; ``peers`` is all of them."""
+    if unknown := set(names) - {*LIMITED_PEERS, "peers"}:
+        raise SystemExit(f"unknown: {', '.join(unknown)}. Known: peers, {', '.join(LIMITED_PEERS)}")
+    wanted = LIMITED_PEERS if "peers" in names else dict.fromkeys(names)
+    return [LEASEWORK, *(made(LIMITED_PEERS[name]) for name in wanted)]
 
 
 def build(name: str) -> Contender:

@@ -40,6 +40,17 @@ FAILED_FEWEST, FAILED_SHARE = 5, 0.1
 least this share of all its attempts."""
 STOPPED_RUNS = 3
 """A job is a problem if stops of its workers interrupted this many runs in a row."""
+PACE_JOBS = 20
+"""A task has a usual time if at least this many of its jobs completed."""
+HANG_SECONDS, HANG_TIMES = 10.0, 10.0
+"""A job hangs if it has run for this long, and for this many times of what 99 % of its task's runs
+of the last day did not exceed."""
+SLOW_TIMES = 5.0
+"""A task is slow if its median of ten minutes is this many times that of the last day."""
+BLOCKED_SECONDS = 5.0
+"""A session may block leasework's for this long."""
+LOCK_SECONDS = 30.0
+"""It is worth a note if somebody has waited for a lock for this long."""
 CRASH_LOOP_DEATHS, CRASH_LOOP_SECONDS = 3, 300.0
 """This many deaths of one application's nodes within this time are a crash loop."""
 DEATH_SECONDS = 86_400.0
@@ -57,10 +68,10 @@ SLOT_TRANSACTIONS = 100_000
 """An unused replication slot is a problem if it is more than this many transactions old."""
 HIDDEN_TRANSACTIONS = 1_000_000
 """A session that the login may not see blocks vacuum if its snapshot is older."""
+MOST_REFUSED = 10
+"""So many refused logins within ten minutes are a problem."""
 FULL_SHARE = 0.8
 """Few connections are left if this share of them is in use."""
-OFFSET_SECONDS, FAR_OFFSET_SECONDS = 2.0, 60.0
-"""If the server's clock differs from ours by more, the doctor notes it, or finds it wrong."""
 
 ON_DEMAND_SECONDS = 60.0
 """A connection that was opened on demand is closed after this time without use."""
@@ -144,7 +155,21 @@ def wait_seconds(lease_seconds: float) -> float:
 
 
 @dataclass(frozen=True)
-class Limits:
+class _Numbers:
+    """Each field is a number of its default's type. Seconds may be a timedelta."""
+
+    def __post_init__(self) -> None:
+        for known in fields(self):
+            label = f"{type(self).__name__}.{known.name}"
+            value = _typed(label, getattr(self, known.name), type(known.default))
+            least = _LEAST.get(known.name, 0)
+            if value < least:
+                raise ConfigError(f"{label} must be at least {least}", got=value)
+            object.__setattr__(self, known.name, value)
+
+
+@dataclass(frozen=True)
+class Limits(_Numbers):
     """Limits of one application. Bytes are bytes of UTF-8 JSON, counts are rows."""
 
     result_bytes: int = 1 << 20
@@ -179,12 +204,9 @@ class Limits:
     concurrency: ClassVar[int] = 10_000
     """Jobs of one queue that run at once in one process."""
 
-    def __post_init__(self) -> None:
-        _check_numbers(self)
-
 
 @dataclass(frozen=True)
-class Polling:
+class Polling(_Numbers):
     """Seconds between two polls of the database when no notification arrives."""
 
     listening: float | timedelta = 10.0
@@ -196,12 +218,9 @@ class Polling:
     listen_check: float | timedelta = 120.0
     """Between two self-tests of LISTEN."""
 
-    def __post_init__(self) -> None:
-        _check_numbers(self)
-
 
 @dataclass(frozen=True)
-class Retention:
+class Retention(_Numbers):
     """How long records are kept."""
 
     finished_days: int = 7
@@ -216,9 +235,6 @@ class Retention:
     """The counts for each minute. With 0, none are made."""
     catch_up_seconds: float | timedelta = 86400.0
     """Seconds, at least 60. A later tick never fires; it is recorded as missed."""
-
-    def __post_init__(self) -> None:
-        _check_numbers(self)
 
 
 _RANGES: dict[str, tuple[float, float]] = {
@@ -237,11 +253,10 @@ OTHER_VARIABLES = {
     "LEASEWORK_HOME": "The directory for the data of embedded PostgreSQL servers.",
     "LEASEWORK_TEST_DSN": "The server on which `leasework.testing` creates databases.",
     "LEASEWORK_WEB_TOKEN": "The token that `leasework web` asks for.",
-    "LEASEWORK_WEB_USER": "The user name that `leasework web` asks for.",
-    "LEASEWORK_WEB_PASSWORD": "The password that `leasework web` asks for.",
+    "LEASEWORK_WEB_PEOPLE": "The file of those who use `leasework web`: name:role:token.",
     "LEASEWORK_LOCK": "Set by `leasework lock` for its command: the lock's name.",
     "LEASEWORK_LOCK_TOKEN": "Set by `leasework lock` for its command: the lock's token.",
-    "LEASEWORK_NODE_ID": "Set by a supervisor or gunicorn for its workers.",
+    "LEASEWORK_NODE_ID": "Set by a supervisor for its workers.",
     "LEASEWORK_EXECUTOR": 'Set by a worker for the children of `executor="process"`.',
     "LEASEWORK_GIVEN_DSN": "Set by a supervisor for its workers: its `--dsn`.",
 }
@@ -262,6 +277,9 @@ class Settings:
 
     dsn: str = field(default="", repr=False)
     """The database: ``postgresql://…``, ``key=value …`` or ``embedded``."""
+    replica: str = field(default="", repr=False)
+    """A hot standby of the database, from which the dashboard reads its lists of jobs, failures and
+    events, and the history. All else reads and writes the primary."""
     name: str = "default"
     """The application's name. Each application in a schema has its own leader and schedules."""
     schema: str = "leasework"
@@ -269,7 +287,7 @@ class Settings:
     recover_within: float = 15.0
     """Seconds within which a job of a dead node runs again. All intervals are derived from it."""
     release: str = ""
-    """The name of this deployment, for ``App.once_per_deploy`` and blue/green deployments."""
+    """The name of this deployment, for blue/green deployments."""
     work_connections: int = 1
     """Connections of a node for claims, acks and notifications. The guard has one more."""
     user_connections: int = 3
@@ -312,8 +330,9 @@ class Settings:
                 raise ConfigError(f"{label} must be at least {low}", got=getattr(self, label))
             if getattr(self, label) > high:
                 raise ConfigError(f"{label} must be at most {high}", got=getattr(self, label))
-        if storable(self.dsn) != self.dsn:  # libpq stops at a NUL, and would connect elsewhere
-            raise ConfigError("dsn must be text without NUL or a lone surrogate")
+        for label in ("dsn", "replica"):  # libpq stops at a NUL, and would connect elsewhere
+            if storable(getattr(self, label)) != getattr(self, label):
+                raise ConfigError(f"{label} must be text without NUL or a lone surrogate")
         if self.log not in ("text", "json"):
             raise ConfigError("log must be 'text' or 'json'", got=self.log)
         catch_up: Any = self.retention.catch_up_seconds
@@ -391,6 +410,7 @@ class SettingsGiven(TypedDict, total=False):
     """The settings as arguments of ``App``: the fields of :class:`Settings` except ``dsn``. None is
     the same as not given."""
 
+    replica: str | None
     name: str | None
     schema: str | None
     recover_within: float | timedelta | None
@@ -431,20 +451,16 @@ def _plain_defaults() -> dict[str, Any]:
     return {f.name: f.default for f in fields(Settings) if isinstance(f.default, plain)}
 
 
+_TRUTH = {"1": True, "true": True, "yes": True, "on": True} | dict.fromkeys(
+    ("0", "false", "no", "off"), False
+)
+
+
 def _parse(name: str, text: str, kind: type) -> Any:
-    if kind is bool:
-        lowered = text.strip().lower()
-        if lowered in ("1", "true", "yes", "on"):
-            return True
-        if lowered in ("0", "false", "no", "off"):
-            return False
-        raise ConfigError(f"LEASEWORK_{name.upper()} must be true or false", got=text)
-    if kind is str:
-        return text
     try:
-        return kind(text)
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number of seconds"
+        return _TRUTH[text.strip().lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number"}.get(kind, "a number of seconds")
         raise ConfigError(f"LEASEWORK_{name.upper()} must be {wanted}", got=text) from None
 
 
@@ -471,17 +487,6 @@ def _typed(name: str, value: Any, kind: type) -> Any:
 
 _LEAST = {"batch_rows": 1, "max_crashes": 2}
 """Of the numbers that may not be 0. The first crash is also counted for jobs that had not begun."""
-
-
-def _check_numbers(given: Limits | Polling | Retention) -> None:
-    """Check that each field is a number of its default's type. Seconds may be a timedelta."""
-    for known in fields(given):
-        label = f"{type(given).__name__}.{known.name}"
-        value = _typed(label, getattr(given, known.name), type(known.default))
-        least = _LEAST.get(known.name, 0)
-        if value < least:
-            raise ConfigError(f"{label} must be at least {least}", got=value)
-        object.__setattr__(given, known.name, value)
 
 
 def check_text(label: str, value: object, limit: int, *, empty: bool = False) -> str:

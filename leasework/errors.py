@@ -201,18 +201,9 @@ class NotEnqueued(LeaseworkError, AssertionError):
     """``leasework.testing.assert_enqueued`` found no such job."""
 
 
-class SameSession(LeaseworkError, AssertionError):
-    """The fixture ``rival_session`` got one session twice, or a pooler's."""
-
-
 # -- the embedded server ------------------------------------------------------------------------
 class EmbeddedError(LeaseworkError):
     """The embedded PostgreSQL could not be found, created or started."""
-
-
-# -- measuring ---------------------------------------------------------------------------------
-class MeasurementFailed(LeaseworkError):
-    """In ``leasework bench`` jobs were lost, ran twice or did not finish, so it gives no figure."""
 
 
 def _sentence(text: str) -> str:
@@ -273,7 +264,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 _HIDDEN = "••••••"
 # none with an i: patterns treat the two Turkish ones like it, but casefold() does not
-_NAMES = ("passw", "passphrase", "secret", "key", "credent", "author", "token")
+_NAMES = ("passw", "passphrase", "pwd", "secret", "key", "credent", "author", "token")
 _BEFORE_QUOTES = ("value", "after", "parameter", "port", "string", "uri", "found in", "token", '")')
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
     # scheme://user:password@host, even if the password has an @ or a / that is not escaped
@@ -282,12 +273,13 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...] = (
         re.compile(r"(\b[a-z][a-z0-9+.-]{1,40}://[^\s:/@'\"]{0,200}:)[^\s'\"]*@", re.I),
         rf"\1{_HIDDEN}@",
     ),
-    # password=…, 'api_key': "…", ?sslpassword=…; a token's number is not secret
+    # password=…, 'api_key': "…", ?sslpassword=…, --password …; a token's number is not secret
     (
         _NAMES,
         re.compile(
-            r"""((?:(?<!wrong)passw|passphrase|passwd|secret|api_?key|access_?key|private_?key|credential
-                |authorization|(?<![a-z])(?<!unexpected\ )token)[a-z_]{0,20}(?:\\?["'])?\s?[=:]\s?)
+            r"""((?:(?<!wrong)passw|passphrase|(?<![a-z])pwd|secret|api_?key|access_?key|private_?key|credential
+                |authorization|(?<![a-z])(?<!unexpected\ )token)[a-z_]{0,20}(?:\\?["'])?\s?[=:]\s?
+                |--[a-z-]{0,20}(?:passw|secret|api-?key|access-?key|private-?key|token)[a-z]{0,20}\s)
                 (?!\d+\b)(?:'(?:[^'\\]|\\.)*'|\\?"(?:[^"\\]|\\[^"])*\\?"|(?:(?:basic|bearer)\s)?[^\s'",;&)\]}]+)""",
             re.I | re.X,
         ),

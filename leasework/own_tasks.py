@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Executor, Future, thread as thread_pools
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, NoReturn, TypeVar
@@ -65,30 +65,20 @@ def run(
     name: str,
     on_error: Callable[[BaseException], None],
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
-    code: Callable[[T], int] | None = None,
 ) -> T:
     """As ``asyncio.run``, but only the end of ``work`` ends the loop. If a handler stops the loop,
     or raises through it from a task or callback of its own, ``on_error`` gets the error, and the
-    loop continues unless ``on_error`` raises it. If ``code`` is given and something does not end
-    with ``work``, exit at once with the code that it returns for the result."""
+    loop continues unless ``on_error`` raises it."""
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         task = loop.run_until_complete(_started(work, name))
         while True:
             try:
-                result = loop.run_until_complete(task)
-                break
+                return loop.run_until_complete(task)
             except BaseException as error:
-                if loop.is_closed():
-                    raise
-                if task.done():
-                    if code and not loop.run_until_complete(_all_ended()):
-                        _exit_at_once(_code_of(error))
+                if loop.is_closed() or task.done():
                     raise
                 on_error(error)
-        if code and not loop.run_until_complete(_all_ended()):
-            _exit_at_once(code(result))
-        return result
 
 
 async def _started(work: Coroutine[Any, Any, T], name: str) -> OwnTask[T]:
@@ -117,74 +107,38 @@ def leave_stuck_threads(end: int | BaseException) -> None:
 def _exit_at_once(code: int) -> NoReturn:
     with suppress(BaseException):
         atexit._run_exitfuncs()  # of the application, such as the last flush of what it reports to
-    _flush()
-    os._exit(code)
-
-
-def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(BaseException):  # it may be closed, or its reader gone
             stream.flush()
+    os._exit(code)
 
 
 _LAST_SECONDS = 0.5
-"""The time that tasks and threads have to end when a worker has stopped."""
+"""The time that tasks have to end when a worker has stopped."""
 
 
-async def _all_ended() -> bool:
-    """Cancel the loop's other tasks. Return whether they end soon, and whether all threads of
-    pools are idle: the end of the loop would wait for them, however long that takes."""
+async def exit_after(work: Awaitable[int]) -> NoReturn:
+    """Await ``work``, and exit with the status that it returns. The end of the loop would wait for
+    all its tasks and for the threads of pools, however long that takes. Raises what ``work``
+    raises."""
+    code = await work
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
-    if others and (await asyncio.wait(others, timeout=_LAST_SECONDS))[1]:
-        return False
-    for _ in range(10):
-        if not _pools_work():
-            return True
-        await asyncio.sleep(_LAST_SECONDS / 10)
-    return False
-
-
-def _pools_work() -> bool:
-    """Return whether a thread of a ThreadPoolExecutor runs what it was given. The innermost frame
-    does not tell: a call in C has none."""
-    runs = vars(thread_pools)["_WorkItem"].run.__code__
-    frames = list(sys._current_frames().values())
-    while frames:
-        frame = frames.pop()
-        if frame.f_code is runs:
-            return True
-        if frame.f_back:
-            frames.append(frame.f_back)
-    return False
-
-
-class _ThreadOfItsOwn(Executor):
-    """Each call has a new daemon thread, also at the exit of the process."""
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        result: Future[T] = Future()
-        result.set_running_or_notify_cancel()  # a call cannot be cancelled
-
-        def run() -> None:
-            try:
-                value = fn(*args, **kwargs)
-            except BaseException as error:
-                result.set_exception(error)
-            else:
-                result.set_result(value)
-
-        try:
-            threading.Thread(target=run, name="leasework-end", daemon=True).start()
-        except RuntimeError:  # Python 3.12 starts none at its exit; or there are too many
-            run()
-        return result
+    if others:
+        await asyncio.wait(others, timeout=_LAST_SECONDS)
+    _exit_at_once(code)
 
 
 async def in_thread_of_its_own(call: Callable[..., object], *arguments: Any) -> None:
     """As ``asyncio.to_thread``, but it does not wait for the threads of the loop's pool."""
-    await asyncio.get_running_loop().run_in_executor(_ThreadOfItsOwn(), call, *arguments)
+    pool = ThreadPoolExecutor(1, thread_name_prefix="leasework-end")
+    try:
+        await asyncio.get_running_loop().run_in_executor(pool, call, *arguments)
+    except RuntimeError:  # Python starts no thread at its exit; or there are too many
+        call(*arguments)
+    finally:
+        pool.shutdown(wait=False)
 
 
 generation = 0
@@ -196,22 +150,11 @@ def _after_fork_in_child() -> None:
     generation += 1
 
 
-def leave_if_copy(process: int, error: BaseException | None = None) -> None:
-    """End this process if it was forked since ``generation`` was ``process``. A handler that
-    forks must not return to leasework twice. Nothing of the parent's is closed or sent."""
-    if process != generation:
-        code = _code_of(error)
-        _flush()
-        os._exit(code)
-
-
-def _code_of(error: BaseException | None) -> int:
+def _code_of(error: BaseException) -> int:
     """Return the exit status of a process that this error ends. Print the error."""
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         return code & 0xFF
-    if error is None:
-        return 0
     with suppress(BaseException):
         if isinstance(error, LeaseworkError):
             sys.stderr.write(f"leasework: {error}\n")

@@ -146,9 +146,7 @@ CATALOGUE: dict[str, Kind] = {
     "claim_unknown": _warning("a claim got no answer, and its jobs were given back", "given_back"),
     # schedules
     "schedules_synced": _info(
-        "the schedules in the database were changed to match the code; restored: those of them "
-        "that had matched before, until somebody else changed or deleted them",
-        "kept dropped restored release app",
+        "the schedules in the database were changed to match the code", "kept dropped release app"
     ),
     "tick_missed": _warning(
         "due moments were not fired; stopped: how many seconds ago the first one was, if the "

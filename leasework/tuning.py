@@ -35,6 +35,8 @@ class Tuning:
     and between two which begins workers share."""
     unknown_tasks: int = 1000
     """The most task names that a claim excludes, and that a node reports as unknown."""
+    kept_lines: int = 50
+    """The most lines of a handler's log that are recorded with a failed attempt."""
     early_cancels: int = 1000
     """Cancels kept for claims that are not here. The oldest are dropped first."""
     full_batch_rows: int = 100
@@ -61,8 +63,10 @@ class Tuning:
     """After this time, a runner yields to the event loop."""
     long_run_seconds: float = 3600.0
     """A job without a timeout that runs longer than this is named in an event."""
+    long_jobs_seconds: float = 10.0
+    """A node reports the jobs that have run for this long, by task."""
     overdue_jobs: int = 20
-    """The most overdue jobs that a node reports."""
+    """The most overdue jobs, and tasks with long jobs, that a node reports."""
     jobs_per_child: int = 1000
     child_idle_seconds: float = 60.0
     """A child process is replaced after this many jobs, and ends after this time without one."""
@@ -85,8 +89,6 @@ class Tuning:
     """Tries while the database does not answer, and the pause before the second one."""
     copy_rows: int = 20
     """From this many plain jobs on, COPY is faster than the function."""
-    bulk_block_jobs: int = 500
-    """Jobs of a bulk enqueue that are read at once."""
     sweep_seconds: float = 30.0
     follower_sweep_seconds: float = 120.0
     """The longest time between two sweeps of deadlines by the leader, and by a follower: that only
@@ -116,8 +118,6 @@ class Tuning:
     """The pause before a schedule is tried again that the database refused."""
     schedule_ticks: int = 10
     """Ticks of one schedule in one statement, however many schedules are due."""
-    backfill_ticks: int = 10_000
-    """The most moments of one backfill."""
     prune_held_seconds: float = 60.0
     prune_held_tries: int = 5
     """The pause of the pruner while another transaction locks a day of the history, and after how
@@ -197,8 +197,6 @@ class Tuning:
     """How long a probe that could not load the application may take to exit."""
     certify_deaths: int = 10_000
     """Deaths kept while the database is unavailable. For older ones, the lease expires."""
-    certifier_leave_seconds: float = 5.0
-    """How long the last certificates may take after the arbiter has ended."""
     drain_look_seconds: float = 0.2
     report_seconds: float = 5.0
     """The longest time limit of one statement of a report. It is shorter than the 10 seconds after
@@ -207,6 +205,12 @@ class Tuning:
     """All requests within this time get the same text, so that many cost no more than one."""
     series: int = 20_000
     """The most series that are read of one metric."""
+    locked_seconds: float = 2.0
+    """How long status waits for what it reads while a session has locked a table."""
+    pace_rows: int = 5000
+    """The most minutes of the history that are read to see which tasks are slow."""
+    pace_tasks: int = 20
+    """The most tasks that are compared with their usual time."""
     read_rows: int = 10_000
     """The most nodes, leaders or schedules that are read for people."""
     page_rows: int = 5000
@@ -220,6 +224,8 @@ class Tuning:
     step_jobs: int = 10_000
     """Jobs that one step of a list or of an action examines, unless the state is a bad one, and the
     most that it changes."""
+    search_seconds: float = 1.0
+    """How long a page goes on with a search, if it does not find enough in its first step."""
     preview_steps: int = 3
     """After so many steps, the preview of an action stops counting."""
     page_act_seconds: float = 15.0
@@ -230,6 +236,17 @@ class Tuning:
     the second one."""
     unhandled_days: int = 7
     """How many days back a breach without its callback is a problem."""
+    trend_bars: int = 12
+    counted_failures: int = 100_000
+    distinct_failures: int = 10_000
+    looked_failures: int = 3000
+    failure_kinds: int = 2000
+    """Of failures by their errors: the parts of the trend; the most attempts that are counted; the
+    most of one kind whose jobs are counted; the most whose jobs are looked at; the most kinds."""
+    sorted_jobs: int = 10_000
+    """The most jobs that a list sorts by something else than its usual order."""
+    follow_seconds: float = 2.0
+    """The pause between two looks for new jobs."""
     check_discards: int = 5000
     check_deaths: int = 50
     """The most discarded jobs and dead nodes that the checks examine."""
@@ -241,7 +258,7 @@ class Tuning:
     """How long a wrong login takes. They are handled one at a time."""
     body_bytes: int = 64 * 1024
     query_bytes: int = 8 * 1024
-    form_fields: int = 50
+    form_fields: int = 100
     """The largest requests to the dashboard."""
     ready_seconds: float = 2.0
     """How long the database may take to answer the probe of readiness."""
@@ -252,6 +269,7 @@ class Tuning:
     shown_jobs: int = 50
     shown_schedules: int = 50
     shown_events: int = 100
+    shown_node_events: int = 20
     shown_rows: int = 200
     shown_terms: int = 20
     shown_queues: int = 200
@@ -261,7 +279,6 @@ class Tuning:
     """The most rows of each kind on a page of the dashboard."""
     chart_minutes: int = 20_000
     chart_terms: int = 2000
-    chart_moments: int = 192
     """The most that one chart is made of."""
     late_tick_seconds: float = 5.0
     """A tick that fired later than this is marked."""

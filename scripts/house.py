@@ -128,7 +128,7 @@ def figures() -> list[Figure]:
     rooms, shared, knots = folders(), shared_class_names(), cycles()
     return [
         Figure("lines of Python", sum(n for n, _ in python), 34_000, told(python)),
-        Figure("lines of SQL", sum(n for n, _ in sql), 5_320, told(sql)),
+        Figure("lines of SQL", sum(n for n, _ in sql), 5_500, told(sql)),
         Figure("longest file, lines", python[0][0], 600, told(python)),
         Figure("longest function, lines", made[0][0], 60, told(made)),
         Figure("modules in the biggest folder", rooms[0][0], 20, told(rooms)),

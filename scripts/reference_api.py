@@ -21,7 +21,7 @@ import leasework
 import leasework.app.sync
 import leasework.testing
 from leasework.integrations.django.base import DjangoApp
-from leasework.integrations.gunicorn import Certificates, node
+from leasework.integrations.gunicorn import node
 
 INTRO = (
     "The names in `leasework` are public: `from leasework import App`. After these, the page "
@@ -45,9 +45,9 @@ IN_SIGNATURES = {
     "leasework.app.deadlines": "Due OnBreach",
     "leasework.app.flow": "Claim",
     "leasework.app.home": "Follows",
+    "leasework.cells": "Key",
     "leasework.app.definitions": "Registers Schedules",
     "leasework.app.diagnosis": "Role",
-    "leasework.app.sync": "Callback",
     "leasework.jobs.tasks": "Executor Upcast",
     "leasework.model.deadline": "AnyTask Since Until",
     "leasework.model.limits": "FromArguments",
@@ -57,8 +57,8 @@ IN_SIGNATURES = {
 }
 """Names of types that stand in signatures and that nobody imports."""
 CONSTRUCTED = (
-    "App", "Backoff", "Cancel", "Deadline", "Discard", "Rate", "Snooze", "Login", "BackgroundNode",
-    "Leasework", "DjangoApp",
+    "App", "Backoff", "Cancel", "Cells", "Deadline", "Discard", "Rate", "Snooze", "Login",
+    "BackgroundNode", "Leasework", "DjangoApp",
 )  # fmt: skip
 """Classes of which users make objects."""
 
@@ -102,7 +102,7 @@ MODULES = (
     Module(
         "leasework.integrations.django.gunicorn",
         "",
-        "pre_fork post_worker_init worker_exit child_exit",
+        "post_worker_init worker_exit",
     ),
     Module("leasework.integrations.django.backend", "", "LeaseworkBackend"),
     Module("leasework.integrations.django.models", "", "Job Schedule"),
@@ -110,7 +110,7 @@ MODULES = (
     Module(
         "leasework.integrations.gunicorn",
         _HOWTO.format("Web processes", "web", "them"),
-        "pre_fork child_exit certificates Certificates node",
+        "node",
     ),
     Module("leasework.integrations.wsgi", "", "as_wsgi"),
     Module(
@@ -121,7 +121,7 @@ MODULES = (
     Module(
         "leasework.integrations.apscheduler",
         _HOWTO.format("APScheduler", "apscheduler", "it"),
-        "leader_gate leader_gate_in_thread run_blocking",
+        "leader_gate leader_gate_in_thread",
     ),
     Module(
         "leasework.jobs.tasks",
@@ -158,12 +158,10 @@ MODULES = (
 _WORKER_HOOKS = node("leasework.integrations.django:app")
 NOT_IMPORTED: dict[str, Any] = {
     "leasework.integrations.django.DjangoApp": DjangoApp,
-    "leasework.integrations.django.gunicorn.pre_fork": Certificates.pre_fork,
-    "leasework.integrations.django.gunicorn.child_exit": Certificates.child_exit,
     "leasework.integrations.django.gunicorn.post_worker_init": _WORKER_HOOKS[0],
     "leasework.integrations.django.gunicorn.worker_exit": _WORKER_HOOKS[1],
 }
-"""What stands for names whose modules need a Django project, or start to watch over forks."""
+"""What stands for names whose modules need a Django project."""
 FROM_SOURCE = (
     "leasework.integrations.django.app",
     "leasework.integrations.django.backend.LeaseworkBackend",
@@ -174,7 +172,7 @@ FROM_SOURCE = (
 ELSEWHERE = ("LeaseworkError", "Limits", "Polling", "Retention")
 """Names of ``leasework`` that the pages on errors and settings describe."""
 HIDDEN = {
-    "App": "noted_locks taking_part check_in_time given client store work_store claims_store "
+    "App": "noted_locks taking_part check_in_time given client store stores "
     "reports located operator make_node state_for loops in_use current_dsn",
     "Backoff": "seconds",
     "Context": "claim worker_id",
@@ -188,7 +186,6 @@ HIDDEN = {
     "SyncApp": "call background",
     "SyncContext": "cancelled",
     "Task": "standing_options",
-    "Certificates": "drop_helper",
     "DjangoApp": "located current_dsn",
     "JsonFormatter": "format",
     "Login": "secret who",
@@ -316,7 +313,7 @@ def _testing(mark: str) -> Iterator[str]:
 def _class(name: str, kind: Any, mark: str, title: str = "") -> Iterator[str]:
     yield f"{mark} {title or name}"
     if not inspect.isclass(kind):  # the alias of a type
-        yield from _from_source(leasework._WHERE[name], name)
+        yield from _from_source(_origin(name), name)
         return
     if name in CONSTRUCTED:  # its fields are the arguments
         yield f"```python\n{signature(name, kind.__init__, '')}\n```"
@@ -326,6 +323,16 @@ def _class(name: str, kind: Any, mark: str, title: str = "") -> Iterator[str]:
     for member, value in members(kind).items():
         yield f"{mark}# {name}.{member}"
         yield from _member(member, value)
+
+
+def _origin(name: str) -> str:
+    """The module from which ``leasework`` has a name."""
+    for line in _tree("leasework.exports").body:
+        match line:
+            case ast.ImportFrom(module=str(module), names=names):
+                if any(each.asname == name for each in names):
+                    return module
+    raise LookupError(name)
 
 
 def _member(name: str, value: Any) -> Iterator[str]:

@@ -91,7 +91,20 @@ def disagreements(tag: str | None) -> list[str]:
         wrong.append(f"CHANGELOG.md says that {is_now} is unreleased: write the date")
     if tag and tag != f"v{is_now}":
         wrong.append(f"the tag is {tag}, the version asks for v{is_now}")
+    if tag and (newest := unfrozen()):
+        wrong.append(f"nothing is frozen of migration {newest}: python -m scripts.freeze_schema")
     return wrong
+
+
+def unfrozen() -> int:
+    """The newest migration, if tests/upgrade/released has no file with it; 0 otherwise."""
+    migrations = (ROOT / "leasework" / "pg" / "sql" / "migrations").glob("[0-9]*.sql")
+    newest = max(int(path.name[:4]) for path in migrations)
+    for file in (ROOT / "tests" / "upgrade" / "released").glob("*.sql"):
+        with file.open(encoding="utf-8") as lines:
+            if json.loads(lines.readline().removeprefix("-- "))["migrations"] == newest:
+                return 0
+    return newest
 
 
 def export(to: Path, dirty: bool) -> None:

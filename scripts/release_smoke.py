@@ -75,8 +75,6 @@ def _example(programs: Path, run: Callable[..., str]) -> str:
     with tempfile.TemporaryDirectory(prefix="lw-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "main.py").write_text(first_example())
-        hooks = "from leasework.integrations.gunicorn import child_exit, pre_fork\n"
-        (folder / "gunicorn.conf.py").write_text(hooks)
         env = {"LEASEWORK_DSN": "embedded", "LEASEWORK_HOME": str(folder / "home")}
         env["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         run(programs / "leasework", "schema", "apply", env=env, cwd=folder)

@@ -109,6 +109,39 @@ async def stream(dsn: str, rate: float, seconds: float, size: int) -> list[Batch
     return sent
 
 
+def _limited(dsn: str, ran: Any = None, seconds: float = 0.0) -> tuple[App, Any]:
+    """A task with a limit: two at once of each key."""
+    app = App(dsn, name="bench", release="bench")
+    two = app.limit("two", concurrency=2, key="key")
+
+    @app.task(name="limited", limits=[two])
+    async def limited(n: int, key: int) -> None:
+        ran(2 * n)
+        await asyncio.sleep(seconds)
+        ran(2 * n + 1)
+
+    return app, limited
+
+
+def made_limited() -> App:
+    """The App of a worker of jobs with a limit."""
+    return _limited(**_work)[0]
+
+
+async def load_limited(dsn: str, jobs: int, keys: int) -> None:
+    app, limited = _limited(dsn)
+    await app.enqueue_many(limited.job(n=n, key=n % keys) for n in range(jobs))
+    await app.close()
+
+
+def work_limited(
+    dsn: str, folder: str, entries: int, seconds: float, keys: int, slots: int, node: str
+) -> int:
+    ran = Ledger.of_this_process(folder, entries).recorder(timed=True)
+    _work.update(dsn=dsn, ran=ran, seconds=seconds)
+    return run_worker(f"{__name__}:made_limited", {}, {"default": slots}, execute=True)
+
+
 def work(
     dsn: str,
     folder: str,

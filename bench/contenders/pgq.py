@@ -89,3 +89,29 @@ async def work(
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, app.shutdown.set)
     await app.run(batch_size=batch)
+
+
+async def load_limited(dsn: str, jobs: int, keys: int) -> None:
+    """An entrypoint for each key: that is what a limit belongs to."""
+    connection = await asyncpg.connect(dsn)
+    queries = Queries(AsyncpgDriver(connection))
+    names = [f"key{n % keys}" for n in range(jobs)]
+    await queries.enqueue(names, [payload(n, 0) for n in range(jobs)], [0] * jobs)
+    await connection.close()
+
+
+async def work_limited(
+    dsn: str, folder: str, entries: int, seconds: float, keys: int, slots: int, node: str
+) -> None:
+    ran = Ledger.of_this_process(folder, entries).recorder(timed=True)
+    app = PgQueuer(AsyncpgDriver(await asyncpg.connect(dsn)))
+
+    async def limited(job: Any) -> None:
+        n = json.loads(job.payload)["n"]
+        ran(2 * n)
+        await asyncio.sleep(seconds)
+        ran(2 * n + 1)
+
+    for key in range(keys):
+        app.entrypoint(f"key{key}", concurrency_limit=2)(limited)
+    await app.run(batch_size=slots // 2, max_concurrent_tasks=slots)

@@ -81,3 +81,41 @@ async def work(
         await app.run_worker_async(
             concurrency=concurrency, delete_jobs="never" if history else "successful"
         )
+
+
+def _limited(dsn: str, ran: Any = None, seconds: float = 0.0) -> tuple[App, Any]:
+    """With the task of its documentation that retries the jobs of dead workers, each minute."""
+    app = procrastinate.App(connector=PsycopgConnector(conninfo=dsn, max_size=20))
+
+    @app.task(name="limited")
+    async def limited(n: int) -> None:
+        ran(2 * n)
+        await asyncio.sleep(seconds)
+        ran(2 * n + 1)
+
+    @app.periodic(cron="* * * * *")
+    @app.task(name="retry_stalled_jobs", queueing_lock="retry_stalled_jobs", pass_context=True)
+    async def retry_stalled_jobs(context: Any, timestamp: int) -> None:
+        for job in await app.job_manager.get_stalled_jobs():
+            await app.job_manager.retry_job(job)
+
+    return app, limited
+
+
+async def load_limited(dsn: str, jobs: int, keys: int) -> None:
+    """A lock is for one job: each key has two of them, in turn."""
+    app, limited = _limited(dsn)
+    async with app.open_async():
+        for n in range(jobs):
+            lock = f"{n % keys}-{n // keys % 2}"
+            await limited.configure(lock=lock).defer_async(n=n)
+
+
+async def work_limited(
+    dsn: str, folder: str, entries: int, seconds: float, keys: int, slots: int, node: str
+) -> None:
+    ran = Ledger.of_this_process(folder, entries).recorder(timed=True)
+    app, _ = _limited(dsn, ran, seconds)
+    async with app.open_async():
+        # nobody tells a worker that a lock is free: it looks each 5 s, if not told otherwise
+        await app.run_worker_async(concurrency=slots, fetch_job_polling_interval=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +18,7 @@ from bench.cost import cpu_seconds
 from bench.report import Result
 from bench.server import Server
 from leasework.config import Settings
-from leasework.jobs.limited import LaneWalk
+from leasework.jobs.limited import VISITS, LaneWalk
 from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.outcome import COMPLETED
@@ -120,7 +121,7 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
     [backend] = server.backends(dbname)
     clock = asyncio.get_running_loop().time
     begins, walk, done = Begins(clock), LaneWalk(), 0
-    ended: list[str] = []
+    ended = deque[str](maxlen=VISITS)
     before, wal = cpu_seconds(backend), _wal(server)
     while done < jobs:
         found: Sequence[ClaimedJob]
@@ -132,10 +133,12 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
                 await asyncio.sleep(max(0.0, walk.look_at - clock()))
                 continue
             wanted, *more = asked
+            if more[0] is not None:
+                ended.clear()
             answer = await store.claim_limited(me.id, 1, "default", wanted, [], *more, 0.05)
             walk.answered(answer, wanted, asked[3], clock())
             found = answer.jobs
-            ended = [job.lane for job in found if job.lane]
+            ended.extend(job.lane for job in found if job.lane)
         items = [AckItem(job.id, job.claim_token, COMPLETED, 0.001) for job in found]
         if items:
             await store.ack(me.id, items, None)

@@ -17,3 +17,13 @@ def unfinished(watcher: Any, dsn: str) -> bool:
 
 def finished(watcher: Any, dsn: str) -> int | None:
     return int(one(watcher, "select count(*) from dbos.workflow_status where status = 'SUCCESS'"))
+
+
+def attempts(watcher: Any) -> dict[int, int]:
+    """Job → attempts that are recorded, of jobs with a limit."""
+    return dict(
+        watcher.execute(
+            "select workflow_uuid::int, recovery_attempts::int from dbos.workflow_status"
+            " where name = 'limited'"
+        ).fetchall()
+    )

@@ -134,3 +134,10 @@ def lateness(watcher: Any, table: str) -> tuple[int, dict[str, float]]:
     ).fetchone()
     keys = ("late_p50", "late_p99", "late_max")
     return int(row[0]), dict(zip(keys, row[1] or [0.0] * 3, strict=True))
+
+
+def attempts(watcher: Any) -> dict[int, int]:
+    """Job → attempts that are recorded, of jobs with a limit."""
+    return dict(
+        watcher.execute("select (payload->>'n')::int, attempt from leasework.jobs").fetchall()
+    )

@@ -18,3 +18,12 @@ def unfinished(watcher: Any, dsn: str) -> bool:
 
 def finished(watcher: Any, dsn: str) -> int | None:
     return int(one(watcher, "select count(*) from procrastinate_jobs where status = 'succeeded'"))
+
+
+def attempts(watcher: Any) -> dict[int, int]:
+    """Job → attempts that are recorded, of jobs with a limit."""
+    return dict(
+        watcher.execute(
+            "select (args->>'n')::int, attempts from procrastinate_jobs where task_name = 'limited'"
+        ).fetchall()
+    )

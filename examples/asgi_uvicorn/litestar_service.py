@@ -6,7 +6,7 @@ from shop import app, buy, password
 
 from leasework.web import Login, dashboard
 
-site = dashboard(app, login=Login(user="Ada", password=password()))
+site = dashboard(app, login=Login(people={"Ada": (password(), "operator")}))
 
 
 @asgi("/leasework", is_mount=True, copy_scope=True)

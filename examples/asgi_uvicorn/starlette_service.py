@@ -24,6 +24,6 @@ web = Starlette(
     routes=[
         Route("/orders/{order:int}", order, methods=["POST"]),
         Route("/jobs/{job}", status),
-        Mount("/leasework", dashboard(app, login=Login(user="Ada", password=password()))),
+        Mount("/leasework", dashboard(app, login=Login(people={"Ada": (password(), "operator")}))),
     ],
 )

@@ -27,15 +27,15 @@ DAYS = 30
 class Service:
     """One of the two services: its gunicorn process and the runs that it recorded."""
 
-    def __init__(self, module: str, config: str, folder: Path) -> None:
+    def __init__(self, module: str, folder: Path) -> None:
         self.log = folder / f"{module}.jsonl"
         self.output = folder / f"{module}.log"
         env = os.environ | {
             "ANALYSIS_LOG": str(self.log),
             "ANALYSIS_EVERY_SECONDS": str(EVERY_SECONDS),
         }
-        command = [sys.executable, "-m", "gunicorn", "-c", config, f"{module}:web"]
-        command += ["--bind", f"unix:{folder / module}.sock"]
+        command = [sys.executable, "-m", "gunicorn", "-c", "gunicorn.conf.py"]
+        command += ["--bind", f"unix:{folder / module}.sock", f"{module}:web"]
         with self.output.open("wb") as out:
             self.gunicorn = subprocess.Popen(
                 command, cwd=HERE, env=env, stdout=out, stderr=subprocess.STDOUT
@@ -127,8 +127,8 @@ def main() -> None:
     subprocess.run(apply, check=True, stdout=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         services = [
-            Service("naive", "naive.conf.py", Path(folder)),
-            Service("service", "gunicorn.conf.py", Path(folder)),
+            Service("naive", Path(folder)),
+            Service("service", Path(folder)),
         ]
         try:
             naive, leasework = measure(services, options.seconds)

@@ -1,4 +1,4 @@
-from leasework.integrations.gunicorn import child_exit, node, pre_fork  # noqa: F401
+from leasework.integrations.gunicorn import node
 
 workers = 4
 threads = 4

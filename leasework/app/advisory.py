@@ -15,7 +15,6 @@ from leasework.loops.recorder import as_row
 from leasework.model.lock_key import LockKey, lock_key
 from leasework.model.moments import Duration, in_seconds, is_number
 from leasework.pg.users.advisory import LockSession
-from leasework.pg.users.user_lock import lock_on
 from leasework.tuning import Tuning
 
 Scope = Literal["transaction", "session"]
@@ -32,7 +31,6 @@ class AdvisoryGiven(TypedDict, total=False):
     shared: bool
     on: Any
     timeout: Duration | None
-    namespace: str
     wide: bool
     job: UUID | None
 
@@ -50,7 +48,6 @@ class AdvisoryLock:
         shared: bool = False,
         on: Any = None,
         timeout: Duration | None = None,
-        namespace: str = "",
         wide: bool = False,
         job: UUID | None = None,
         cancel: bool = True,
@@ -58,7 +55,7 @@ class AdvisoryLock:
         seconds = in_seconds(timeout)
         _check_options(scope, on, seconds, job)
         self._app = app
-        self.key = lock_key(target, namespace=namespace, wide=wide)
+        self.key = lock_key(target, wide=wide)
         self.scope = scope
         self.shared = bool(shared)
         self.timeout: float | None = seconds
@@ -144,13 +141,8 @@ class AdvisoryLock:
     async def acquire_on(self) -> bool:
         """Acquire the lock on the user's connection. Part of :meth:`acquire`."""
         app = self._app
-        got, shown = await lock_on(
-            app.on_connection,
-            self.on,
-            self.key,
-            shared=self.shared,
-            wait=self.timeout,
-            check=not app.locks_work,
+        got, shown = await app.on_connection.advisory_lock(
+            self.on, self.key, self.shared, self.timeout, not app.locks_work
         )
         if got and not shown:
             raise _does_nothing()

@@ -44,7 +44,7 @@ class Certifier(Service):
         """Start a certifier. The database need not answer yet. Raises EmbeddedError if the
         embedded server cannot be started."""
         app = App(**vars(settings))
-        certifier = cls(app, await app.work_store())
+        certifier = cls(app, (await app.stores()).work)
         certifier._loop.start()
         return certifier
 

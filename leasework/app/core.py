@@ -6,7 +6,6 @@ import inspect
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, Unpack, overload
@@ -33,18 +32,17 @@ from leasework.app.diagnosis import Role, diagnose
 from leasework.app.flow import FlowDefinitions
 from leasework.app.leader import Leader
 from leasework.app.lock import Lock
-from leasework.app.planning import checked_queues, derived_release, once_key
+from leasework.app.planning import checked_queues, derived_release
 from leasework.app.schedules import StoredSchedules
 from leasework.app.sync import SyncApp
 from leasework.config import Settings, SettingsGiven, check_text
 from leasework.duties.syncer import Planned
-from leasework.errors import BadDeadline, BadJob, BadSchedule, ConfigError, suggest
+from leasework.errors import BadJob, BadSchedule, ConfigError, suggest
 from leasework.jobs.context import Middleware
 from leasework.jobs.process import check_importable
 from leasework.jobs.tasks import TaskGiven, TaskOptions, task_name
 from leasework.model.backoff import Backoff
 from leasework.model.codec import Codec
-from leasework.model.job import JobOptions, JobRequest
 from leasework.model.moments import Duration
 from leasework.model.schedule import Spec, cron, every as every_spec, once as once_spec
 from leasework.node import Node, NodePlan, Tools
@@ -57,7 +55,6 @@ Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 """Makes the context manager around a process's jobs: see :class:`App`."""
 M = TypeVar("M", bound=Middleware)
 DEFAULT_SLOTS = 100
-ONCE_KEPT_SECONDS = 366 * 86400.0
 KEEP_ALL_DAYS = 36_500
 """Only the leader drops days."""
 
@@ -106,7 +103,6 @@ class App(FlowDefinitions):
         super().__init__(Settings.load({**options, "dsn": dsn}), codec)
         self.process_lifespan = lifespan
         self._planned: dict[str, Planned] = {}
-        self._once: dict[str, Task[Any, Any]] = {}
         self.schedules: StoredSchedules = StoredSchedules(self, self._planned)
         """Schedules that are data."""
         self.sync: SyncApp = SyncApp(self, self.schedules)
@@ -244,55 +240,6 @@ class App(FlowDefinitions):
         see :meth:`periodic`."""
         return self._scheduled(once_spec(at=at), {**options})
 
-    def once_per_deploy(self, key: str) -> Schedules:
-        """Run a task once for each release of the application, whichever process is first::
-
-            @app.once_per_deploy("warm-cache")
-            async def warm_cache(): ...
-
-        The release is ``App(release=…)`` or ``LEASEWORK_RELEASE``, such as a version, an image
-        digest or a commit. Only a process of that release runs the job, because the job's task is
-        named ``task@release``. ``key`` is unique in the application.
-
-        Raises ConfigError without a release or for a key that is already used, BadJob if the task
-        needs arguments, and BadDeadline if its deadline counts since ``tick``.
-        """
-        check_text("key", key, self.settings.limits.text_chars)
-        if not self.settings.release:
-            raise ConfigError(
-                "once_per_deploy needs a release",
-                do="Set LEASEWORK_RELEASE or App(release=…) to the version that is deployed",
-            )
-        if key in self._once:
-            raise ConfigError(
-                f"two tasks have once_per_deploy({key!r})", do="Give one of them another key"
-            )
-
-        def register(target: Any) -> Task[Any, Any]:
-            self.check_in_time(f"once_per_deploy({key!r})")
-            task = self._as_task(target)
-            options = task.standing_options("once_per_deploy")
-            task.job()  # raises now, and not at the deployment, if the task needs arguments
-            if options.deadline and options.deadline.since == "tick":
-                raise BadDeadline(
-                    f"the deadline of {task.name!r} counts since tick, but once_per_deploy has no "
-                    "ticks",
-                    do="Set since='scheduled'",
-                )
-            self._once[key] = self._of_release(task, options)
-            return task
-
-        return register
-
-    def _of_release(self, task: Task[Any, Any], options: JobOptions) -> Task[Any, Any]:
-        """Return the same task under a name that only this release has."""
-        name = f"{task.name}@{self.settings.release}"
-        check_text("task@release", name, self.settings.limits.text_chars)
-        known = self.registry.find(name) or self.registry.add(
-            name, task.function.function, task.function.options
-        )
-        return Task(self, known, replace(options, task=name))
-
     def _scheduled(self, spec: Spec, given: dict[str, Any]) -> Schedules:
         options = ScheduleOptions.read(spec, given)
         without_moment(self.registry, given.get("deadline"), "a schedule")
@@ -373,7 +320,7 @@ class App(FlowDefinitions):
         - ``shared``: take a shared lock. Any number of holders can share it.
         - ``on``: your connection or session, for ``scope="transaction"``.
         - ``timeout``: how many seconds to wait (at most a day). None tries once.
-        - ``namespace``: a prefix for names. ``wide``: allow an object of more than 32 bits.
+        - ``wide``: allow an object of more than 32 bits.
         - ``job``: the id of the job that ``leasework locks`` shows.
         - ``cancel``: if the lock is lost, cancel the body of ``async with`` and raise LostLock.
           With False, only ``lock.lost`` is set.
@@ -418,7 +365,7 @@ class App(FlowDefinitions):
             findings = await app.diagnose()
             assert all(finding.info for finding in findings), findings
         """
-        return (await diagnose(await self.inspect(), self.settings, self.env, role)).found
+        return (await diagnose(await self.inspect(), self.settings, role)).found
 
     @asynccontextmanager
     async def node(
@@ -480,43 +427,36 @@ class App(FlowDefinitions):
     ) -> Node:
         """Return a node that has not started. Without ``schedules``, it stores no schedules."""
         settings = await self.located()
-        store = await self.work_store()
+        stores = await self.stores()
         plan = NodePlan(
             version=VERSION,
             release=self.release,
             queues=self._queues(queues) if execute else {},
             planned=tuple(self._planned.values()) if schedules else (),
-            once=[self._once_job(*one) for one in self._once.items()] if schedules else (),
             hard_exit=hard_exit,
-            claims=self._claims,
+            claims=self.registry.claims,
         )
         tools = Tools(
-            store,
-            await self.store(),
-            await self.claims_store(),
+            stores.work,
+            stores.users,
+            stores.claims,
             partial(guard_store, settings),
-            lambda on_wake, emit: Listener(settings, self.env, store, on_wake, emit),
+            lambda on_wake, emit: Listener(settings, self.env, stores.work, on_wake, emit),
             self.on_connection,
         )
         if execute:
             # The days of the history, before a job of this node can finish. If no leader made them
             # for a week, its row would go to the default partition, and its day could not be made.
             with suppress(errors.LeaseworkError):  # the start of the node raises it
-                await store.prune_days(KEEP_ALL_DAYS, self.env.due_now())
+                await stores.work.prune_days(KEEP_ALL_DAYS, self.env.due_now())
         return Node(plan, tools, self.registry, settings, self.env)
 
     def _queues(self, queues: Mapping[str, int] | None) -> dict[str, int]:
         standing = [planned.job.options for planned in self._planned.values()]
-        standing += [task.standing_options("once_per_deploy") for task in self._once.values()]
         used = self.registry.queues().union(*(options.queues for options in standing))
         if queues is None:
             return dict.fromkeys(sorted(used or {"default"}), DEFAULT_SLOTS)
         return checked_queues(queues, used, self.settings.limits)
-
-    def _once_job(self, key: str, task: Task[[], Any]) -> JobRequest[Any]:
-        # the task's name contains the release
-        unique = once_key(self.settings.name, key)
-        return task.using(unique=unique, unique_for=ONCE_KEPT_SECONDS).job()
 
     @property
     def release(self) -> str:
@@ -539,17 +479,14 @@ class App(FlowDefinitions):
         ``wrap`` is your own lifespan. The node runs inside it. ``execute`` and ``queues``: see
         :meth:`node`.
         """
-        if asgi_app is None:
-            return partial(self.lifespan, wrap=wrap, execute=execute, queues=queues)
-        return self._lifespan(asgi_app, wrap, execute, queues)
 
-    @asynccontextmanager
-    async def _lifespan(
-        self, asgi_app: Any, wrap: Any, execute: bool, queues: Mapping[str, int] | None
-    ) -> AsyncIterator[Any]:
-        outside = wrap(asgi_app) if wrap else nullcontext()
-        async with outside as state, self.node(execute=execute, queues=queues):
-            yield state
+        @asynccontextmanager
+        async def around(asgi_app: Any) -> AsyncIterator[Any]:
+            outside = wrap(asgi_app) if wrap else nullcontext()
+            async with outside as state, self.node(execute=execute, queues=queues):
+                yield state
+
+        return around if asgi_app is None else around(asgi_app)
 
     def __repr__(self) -> str:
         return f"<App {self.settings.name}>"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from leasework.app.home import Home
 from leasework.config import check_text
 from leasework.errors import ConfigError, suggest
-from leasework.model.limits import FromArguments, Limit, Rate, check_fair
+from leasework.model.limits import FromArguments, Limit, Rate, check_source
 from leasework.model.moments import is_number
 
 Claim = Literal["rows", "advisory"]
@@ -17,10 +17,6 @@ Claim = Literal["rows", "advisory"]
 
 class FlowDefinitions(Home):
     """The part of an App that defines queues and limits."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._claims: dict[str, str] = {}
 
     def queue(
         self,
@@ -49,7 +45,7 @@ class FlowDefinitions(Home):
         if claim not in get_args(Claim):
             do = suggest(str(claim), get_args(Claim))
             raise ConfigError(f"no claim is named {claim!r}", do=do)
-        check_fair(fair)
+        check_source("fair", fair)
         if weight and fair is None:
             raise ConfigError("weight needs fair", do="Name the tenant's argument: fair='tenant'")
         for tenant, share in (weight or {}).items():
@@ -58,7 +54,7 @@ class FlowDefinitions(Home):
                     "weight has tenants and numbers from 0.001 to 1000", got={tenant: share}
                 )
         self.check_in_time(f"queue({name!r})", for_jobs=True)
-        self._claims[name] = claim
+        self.registry.claims[name] = claim
         if fair is not None:
             self.registry.fair[name] = fair
             self.registry.weights[name] = dict(weight or {})

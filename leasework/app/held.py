@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 from leasework import own_tasks
@@ -58,15 +59,8 @@ class Held:
         bid = self._now()
         return bid.token if bid else None
 
-    @property
-    def vacant_seconds(self) -> float:
-        """Seconds for which no process was known to hold it before this one: since the previous
-        holder released it, or was last heard of. 0 while this process does not hold it."""
-        bid = self._now()
-        return max(0.0, bid.granted_at - bid.vacant_since) if bid else 0.0
-
     def _vacant_ago(self) -> float:
-        """Seconds since ``vacant_seconds`` began."""
+        """Seconds since the previous holder released it, or was last heard of."""
         bid = self._bid
         return self._app.env.boot_now() - bid.vacant_since if bid else 0.0
 
@@ -112,13 +106,13 @@ _NEVER_HELD = Lost(lambda: False)
 _NEVER_HELD.set("it was never held")
 
 
+@dataclass(eq=False)
 class Scope:
     """Cancels the task that entered it, if the term is lost."""
 
-    def __init__(self, bid: Bid) -> None:
-        self._bid = bid
-        self._cancelled = False
-        self._left = False
+    _bid: Bid
+    _cancelled: bool = False
+    _left: bool = False
 
     def enter(self) -> None:
         task = asyncio.current_task()

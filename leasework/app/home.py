@@ -38,7 +38,6 @@ from leasework.watch.operator import Operator
 
 Follows = AnyTask | str | JobRequest[Any] | None
 """What follows a batch: a task, its name, or a job."""
-PRUNED = "It is kept as long as finished jobs are"
 C = TypeVar("C", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
@@ -79,17 +78,22 @@ class Stores:
         limit = min(settings.call_timeout, Tuning.report_seconds)
         limited = replace(settings, call_timeout=limit)
         self.people = Store(limited, "people", 2, ON_DEMAND_SECONDS)
-        self.reports = Reports(self.people.pool, settings.call_timeout)
+        self.reports = self.lists = Reports(self.people.pool, settings.call_timeout)
+        self._all = [self.people, self.users, self.claims, self.work]
+        if settings.replica:
+            store = Store(replace(limited, dsn=settings.replica), "replica", 2, ON_DEMAND_SECONDS)
+            self.lists = Reports(store.pool, settings.call_timeout)
+            self._all.append(store)
         self.ends: AsyncGenerator[None, None] | None = None
         """The loop closes it when it ends."""
 
     def abandon(self) -> None:
         """Close the connections at the end of their event loop, or after it."""
-        for store in self.work, self.claims, self.users, self.people:
+        for store in self._all:
             store.abandon()
 
     async def close(self) -> None:
-        for store in self.people, self.users, self.claims, self.work:
+        for store in self._all:
             await store.close()
 
 
@@ -172,7 +176,8 @@ class Home:
         """Return how far a batch is. Raises JobNotFound, also if it was pruned."""
         found = await (await self.store()).get_batch(batch)
         if found is None:
-            raise JobNotFound("no such batch", got=str(batch), do=PRUNED)
+            do = "It is kept as long as finished jobs are"
+            raise JobNotFound("no such batch", got=str(batch), do=do)
         return found
 
     async def batch_results(self, batch: UUID, *, after: UUID | None = None) -> list[Ended]:
@@ -260,7 +265,7 @@ class Home:
         has no connections of leasework's."""
         users = reports = cast(Any, None)
         if not own_tasks.may_block.get():
-            stores = await self._of_loop()  # first: it may change the settings
+            stores = await self.stores()  # first: it may change the settings
             users, reports = stores.users, stores.reports
         return Client(
             users,
@@ -274,25 +279,19 @@ class Home:
 
     async def store(self) -> Store:
         """Return the running loop's store for users' calls."""
-        return (await self._of_loop()).users
-
-    async def work_store(self) -> Store:
-        """Return the running loop's store for a node or a certifier."""
-        return (await self._of_loop()).work
-
-    async def claims_store(self) -> Store:
-        """Return the running loop's store for claims that take long."""
-        return (await self._of_loop()).claims
+        return (await self.stores()).users
 
     async def reports(self) -> Reports:
         """Return the running loop's reports for people."""
-        return (await self._of_loop()).reports
+        return (await self.stores()).reports
 
-    async def operator(self, who: str, via: str) -> Operator:
+    async def operator(self, who: str, via: str, reason: str = "") -> Operator:
         """Return an operator, which reads and acts for a person. Each action emits an event that
-        names the person (``who``) and the interface (``via``: ``web`` or ``cli``)."""
-        stores = await self._of_loop()
-        return Operator(stores.people, stores.reports, self.env, self.settings, who, via)
+        names the person (``who``), the interface (``via``: ``web`` or ``cli``) and the
+        ``reason``."""
+        stores = await self.stores()
+        given = self.env, self.settings, who, via, reason
+        return Operator(stores.people, stores.reports, stores.lists, *given)
 
     async def dsn(self) -> str:
         """Return the database's DSN as a URL, for your own connections and for SQLAlchemy's
@@ -373,8 +372,8 @@ class Home:
         return migrate.statements(self.settings.schema, after)
 
     def roles_sql(self) -> str:
-        """Return the SQL that creates the roles: for logins that enqueue, work, observe or
-        administer."""
+        """Return the SQL that creates the roles: for logins that enqueue, work, act for
+        people, observe or administer."""
         return roles.script(self.settings.schema)
 
     async def apply_schema(self, tell: Callable[[str], None] | None = None) -> list[str]:
@@ -417,7 +416,8 @@ class Home:
         self._abandon_closed_loops()
         return list(self._stores)
 
-    async def _of_loop(self) -> Stores:
+    async def stores(self) -> Stores:
+        """Return the stores of the running loop."""
         if self._process != own_tasks.generation:
             self._forget_after_fork()
         loop = asyncio.get_running_loop()

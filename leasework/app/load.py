@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import os
-import pkgutil
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -32,17 +32,15 @@ def load_app(target: str, options: dict[str, Any] | None = None) -> App:
     found: Any = module
     for name in path.split("."):
         if not hasattr(found, name):
-            names = [name.partition(":")[2] for name in _named([module])]
-            names = names or [n for n, v in vars(module).items() if _is_factory(v, module_name)]
-            do = suggest(path, names) if names and path else _instead(module)
-            what = (
-                f"module {module_name} has no {path!r}" if path else f"{target} is not MODULE:APP"
+            names = [name for name, value in vars(module).items() if _is_app(value)]
+            raise ConfigError(
+                f"module {module_name} has no {path!r}" if path else f"{target} is not MODULE:APP",
+                do=suggest(path, names) if names else _INSTEAD,
             )
-            raise ConfigError(what, do=do)
         found = getattr(found, name)
-    # a task is callable too, but calling it would run it here and now
-    if not isinstance(found, (App, Task, type)) and callable(found) and not _needs(found):
-        found = _made(target, found)
+    if _is_factory(found):
+        with _reported(f"calling {target}"):
+            found = found()
     if not isinstance(found, App):
         raise no_app(target, found)
     if options:
@@ -52,102 +50,59 @@ def load_app(target: str, options: dict[str, Any] | None = None) -> App:
 
 def no_app(target: str, found: object) -> ConfigError:
     """The error for a ``target`` that names something else than an App."""
-    got = type(found).__name__
-    if isinstance(found, type):
-        got = f"the class {found.__name__}"
-    elif inspect.isroutine(found):
-        got = _needs(found) or got
-    module = sys.modules.get(target.partition(":")[0], sys.modules[App.__module__])
-    do = _instead(module, type(found).__module__)
-    return ConfigError(f"{target} is not an App", got=got, do=do)
+    return ConfigError(f"{target} is not an App", got=type(found).__name__, do=_INSTEAD)
 
 
-def _instead(module: ModuleType, framework: str = "") -> str:
-    """What to name instead: an App in this module, or else in one of the working directory."""
-    here = os.getcwd() + os.sep
-    loaded = {n: m for n, m in sys.modules.items() if not n.startswith("leasework.")}
-    others = [m for m in loaded.values() if str(getattr(m, "__file__", "")).startswith(here)]
-    if names := _named([module]) or _named(others):
-        return f"Did you mean {' or '.join(names[:5])}?"
-    if framework.startswith("django.") or hasattr(module, "INSTALLED_APPS"):
-        return "In a Django project, run manage.py leasework_worker, or manage.py leasework …"
-    if framework.startswith(("flask.", "leasework.integrations.flask")):
-        return "With leasework's Flask extension, run flask leasework worker, or flask leasework …"
-    return "Name the module that has app = App(…)"
+_INSTEAD = (
+    "Name the module that has app = App(…). With leasework's Flask extension, run flask leasework "
+    "…, and in a Django project manage.py leasework …"
+)
 
 
-def _named(modules: list[ModuleType]) -> list[str]:
-    """The Apps, as MODULE:NAME. (A proxy's class may not be asked for.)"""
-    found: dict[int, str] = {}
-    for module in modules:
-        for name, value in list(vars(module).items()):
-            if issubclass(type(value), App) and not name.startswith("_"):
-                found.setdefault(id(value), f"{module.__name__}:{name}")
-    return list(found.values())
+def _is_app(value: object) -> bool:
+    return issubclass(type(value), App)  # a proxy's class may not be asked for
 
 
-def _is_factory(value: object, module: str) -> bool:
-    return inspect.isfunction(value) and value.__module__ == module and not _needs(value)
-
-
-def _needs(factory: Any) -> str:
-    """Why it cannot be called to create the App, or nothing."""
-    if inspect.iscoroutinefunction(factory):
-        return "an async function"
+def _is_factory(found: Any) -> bool:
+    """Return whether it can be called to create the App."""
+    # a task is callable too, but calling it would run it here and now
+    if isinstance(found, (App, Task, type)) or inspect.iscoroutinefunction(found):
+        return False
     try:
-        given = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # a callable that is written in C
-        return ""
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    names = [p.name for p in given if p.default is p.empty and p.kind not in optional]
-    return f"a function that needs {', '.join(names)}" if names else ""
+        inspect.signature(found).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+    with _reported(f"importing {name}"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not error.name or not f"{name}.".startswith(f"{error.name}."):
+                raise
             raise ConfigError(
                 f"there is no module {error.name!r}",
                 got=name,
-                do=f"{_near(error.name)} Looked in {os.getcwd()} and on Python's path",
+                do=f"Looked in {os.getcwd()} and on Python's path",
             ) from None
-        raise _failed(f"importing {name}", error) from None
-    except LeaseworkError:
-        raise
-    except Exception as error:
-        raise _failed(f"importing {name}", error) from None
 
 
-def _made(target: str, factory: Any) -> Any:
-    try:
-        return factory()
-    except LeaseworkError:
-        raise
-    except Exception as error:
-        raise _failed(f"calling {target}", error) from None
-
-
-def _failed(what: str, error: Exception) -> ConfigError:
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
     """Report a failure of the user's code, without the frames of this file and importlib."""
-    trace = error.__traceback__
-    ours = (__file__, "<frozen importlib", importlib.__file__ or "")
-    while trace and trace.tb_frame.f_code.co_filename.startswith(ours):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
-    return ConfigError(
-        f"{what} failed: {told(error)}",
-        do="Its traceback is above. Correct the code of the application",
-    )
-
-
-def _near(name: str) -> str:
-    """A suggestion: the module with the nearest name."""
-    parent, _, _ = name.rpartition(".")
-    folders: list[str] | None = [os.getcwd()]
-    if parent:
-        spec = importlib.util.find_spec(parent)
-        folders = list(spec.submodule_search_locations or []) if spec else []
-    known = [f"{parent}.{m.name}" if parent else m.name for m in pkgutil.iter_modules(folders)]
-    return suggest(name, known[:20] if len(known) > 20 else known)
+    try:
+        yield
+    except LeaseworkError:
+        raise
+    except Exception as error:
+        trace = error.__traceback__
+        ours = (__file__, "<frozen importlib", importlib.__file__ or "")
+        while trace and trace.tb_frame.f_code.co_filename.startswith(ours):
+            trace = trace.tb_next
+        traceback.print_exception(type(error), error, trace)
+        raise ConfigError(
+            f"{what} failed: {told(error)}",
+            do="Its traceback is above. Correct the code of the application",
+        ) from None

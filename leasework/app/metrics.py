@@ -56,9 +56,9 @@ def as_text(sheet: Sheet) -> bytes:
             for name, known in METRICS.items():
                 if known.kind == HISTOGRAM:
                     told = HistogramMetricFamily(name, known.meaning, labels=known.labels)
-                    for queue in sorted(sheet.durations.get(name, {})):
-                        buckets, total = sheet.histogram(name, queue)
-                        told.add_metric([queue], buckets, total)
+                    for labels in sorted(sheet.durations.get(name, {})):
+                        buckets, total = sheet.histogram(name, labels)
+                        told.add_metric(labels, buckets, total)
                     yield told
                     continue
                 kind = CounterMetricFamily if known.kind == COUNTER else GaugeMetricFamily

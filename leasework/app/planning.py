@@ -58,9 +58,3 @@ def derived_release(registry: Registry, planned: Mapping[str, Planned]) -> str:
     }
     text = json.dumps(defined, sort_keys=True)
     return "auto-" + hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def once_key(app: str, key: str) -> str:
-    """Return the unique key of a once-per-deploy job: a digest, because a key has at most 200
-    characters."""
-    return "once-" + hashlib.sha256(f"{app}\n{key}".encode()).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 from uuid import UUID
@@ -15,7 +15,7 @@ from leasework.errors import BadSchedule
 from leasework.model.moments import Duration, duration, in_seconds
 from leasework.model.schedule import Spec, cron, every as every_spec, once
 from leasework.store.rows import StoredSchedule
-from leasework.watch.backfill import backfill, code_defines, no_such_schedule
+from leasework.watch.refusals import code_defines, no_such_schedule
 
 
 class StoredSchedules:
@@ -167,18 +167,6 @@ class StoredSchedules:
                 f"no schedule was put under the name {name!r}",
                 do="See app.schedules.list(). If the code defines it, remove it there",
             )
-
-    @in_loop("app.sync.schedules.backfill(…)")
-    async def backfill(self, name: str, start: datetime, end: datetime) -> Sequence[datetime]:
-        """Run the job of a schedule for each of its moments from ``start`` until before ``end``
-        that did not fire: because it was missed, or because the schedule did not exist yet.
-        ``ctx.scheduled_for`` is the moment. Return these moments. Both are datetimes with a time
-        zone, and ``end`` must have passed. Moments that the leader has not decided yet are left to
-        it. Raises BadSchedule, also for more than 10,000 moments, for undecided moments of a paused
-        schedule, and for a ``start`` of which the ledger has been deleted
-        (``Retention(ticks_days=…)``)."""
-        store, reports = await self._app.store(), await self._app.reports()
-        return await backfill(store, reports, self._app.env, self._name, name, start, end)
 
     @property
     def _name(self) -> str:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import wraps
 from itertools import islice
@@ -23,10 +21,9 @@ from leasework.app.leader import Leader
 from leasework.app.lock import Lock
 from leasework.app.schedules import StoredSchedules
 from leasework.env import LOOP_FACTORY
-from leasework.errors import ConfigError, LeaseworkError, told
+from leasework.errors import ConfigError, LeaseworkError
 from leasework.jobs.client import Batch, Job
 from leasework.lease.bids import Lost
-from leasework.lease.guard import Guard
 from leasework.model.job import JobRequest, R
 from leasework.model.moments import Duration
 from leasework.own_tasks import without_loop
@@ -35,8 +32,6 @@ A = TypeVar("A")
 H = TypeVar("H", bound="Lock | Leader")
 P = ParamSpec("P")
 T = TypeVar("T")
-Callback = Callable[["SyncLeader"], Any]
-"""What ``app.sync.leader`` calls: see :meth:`App.leader`."""
 
 
 class Twin(Generic[A]):
@@ -211,12 +206,11 @@ class SyncApp(Twin[Home]):
         self,
         name: str,
         *,
-        on_gain: Callback | None = None,
-        on_loss: Callback | None = None,
         also_advisory_key: str | int | tuple[str | int, int] | None = None,
     ) -> SyncLeader:
         """See :meth:`App.leader`. In threads: ``with app.sync.leader("engine") as lead:``."""
-        return SyncLeader(self, name, on_gain, on_loss, also_advisory_key)
+        lead = InBackground(self._app, name, also_advisory_key=also_advisory_key)
+        return SyncLeader(self, lead)
 
     def lock(self, name: str, *, timeout: Duration | None = None) -> SyncLock:
         """See :meth:`App.lock`. In threads: ``with app.sync.lock("nightly") as lock:``."""
@@ -300,11 +294,7 @@ class SyncHeld(Twin[H]):
         """The name, without a prefix."""
 
     lost: Lost = reading(Held.lost)
-    vacant_seconds: float = reading(Held.vacant_seconds)
     found_vacant: bool = reading(Held.found_vacant)
-
-    def _vacant_ago(self) -> float:
-        return self._async._vacant_ago()
 
     def verify(self, connection: Any, *, idle_timeout: Duration = VERIFY_IDLE_SECONDS) -> None:
         """See :meth:`Held.verify`. ``connection`` is of a sync driver."""
@@ -335,28 +325,9 @@ class SyncLock(SyncHeld[Lock]):
         return self._take(self._async.try_acquire(sure=sure))
 
 
-class SyncLeader(SyncHeld["_InBackground"]):
-    """A :class:`leasework.app.leader.Leader` for threads. leasework calls ``on_gain(lead)`` and
-    ``on_loss(lead)`` in one thread of its own, one after the other. A thread cannot be cancelled:
-    at the end of the block, the lease is kept until ``on_gain`` has returned. It should end when
-    ``lead.is_leader`` is False."""
-
-    def __init__(
-        self,
-        sync: SyncApp,
-        name: str,
-        on_gain: Callback | None,
-        on_loss: Callback | None,
-        also: Any,
-    ) -> None:
-        leader = _InBackground(
-            sync._app,
-            name,
-            on_gain=on_gain and (lambda _: on_gain(self)),
-            on_loss=on_loss and (lambda _: on_loss(self)),
-            also_advisory_key=also,
-        )
-        super().__init__(sync, leader)
+class SyncLeader(SyncHeld[Leader]):
+    """A :class:`leasework.app.leader.Leader` for threads. A thread cannot be cancelled: check
+    ``is_leader`` before each step. At the end of the block, the lease is given up at once."""
 
     is_leader: bool = reading(Leader.is_leader)
     term: int | None = reading(Leader.term)
@@ -373,54 +344,11 @@ class SyncLeader(SyncHeld["_InBackground"]):
         return self._sync.call(wait())
 
 
-class _InBackground(Leader):
-    """The part of a SyncLeader in the background loop. Its callbacks run in one thread."""
+class InBackground(Leader):
+    """The part of a SyncLeader in the background loop."""
 
     def _body_loop(self) -> None:
         """None: the work runs in threads, which a blocked loop does not stop."""
-
-    async def __aenter__(self) -> Self:
-        calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(
-            target=_run_all, args=[calls], name=f"leasework-{self._full_name}", daemon=True
-        ).start()
-        try:
-            await super().__aenter__()
-        except BaseException:
-            calls.put(None)
-            raise
-        self._calls = calls
-        return self
-
-    async def _stand(self, guard: Guard | None) -> None:
-        try:
-            await super()._stand(guard)
-        finally:
-            self._calls.put(None)
-
-    async def _call(self, callback: Callable[[Leader], Any], guard: Guard) -> None:
-        ended: Future[None] = Future()
-        ended.set_running_or_notify_cancel()  # a thread cannot be cancelled
-
-        def call() -> None:
-            try:
-                callback(self)
-            except BaseException as error:  # the thread must live for the later calls
-                guard.emit("callback_failed", name=self._full_name, error=told(error))
-            ended.set_result(None)
-
-        self._calls.put(call)
-        waiting = asyncio.wrap_future(ended)
-        try:
-            await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            await waiting  # the lease is kept until the thread has ended its call
-            raise
-
-
-def _run_all(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while call := calls.get():
-        call()
 
 
 class SyncAdvisoryLock(Twin[AdvisoryLock]):
@@ -502,4 +430,3 @@ class SyncSchedules(Twin[StoredSchedules]):
     resume = blocking(StoredSchedules.resume)
     run_now = blocking(StoredSchedules.run_now)
     delete = blocking(StoredSchedules.delete)
-    backfill = blocking(StoredSchedules.backfill)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from leasework.cli.fitting import Column
-from leasework.cli.output import show_json, show_table
+from leasework.cli.fitting import GAP, Column
+from leasework.cli.output import show_json, show_table, text
 
 if TYPE_CHECKING:
     from leasework.app import App
@@ -37,6 +37,11 @@ database_options = together(
     ),
 )
 """On a group they hold for its subcommands too."""
+acting_options = together(
+    click.option("--reason", default="", metavar="TEXT", help="Why; recorded with the act."),
+    database_options,
+)
+"""Of the commands whose act is recorded with the person."""
 reading_options = together(
     database_options, click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 )
@@ -120,8 +125,8 @@ def ask(work: Callable[[App], Awaitable[T]], target: str | None = None) -> T:
 
 
 async def operator(app: App) -> Operator:
-    """An operator that acts as the user who runs this command."""
-    return await app.operator(app.env.user, "cli")
+    """An operator that acts as the user who runs this command, for the reason that it gives."""
+    return await app.operator(app.env.user, "cli", given("reason") or "")
 
 
 def act(action: Callable[[Operator], Awaitable[T]]) -> T:
@@ -140,3 +145,11 @@ def show_rows(found: Sequence[Any], columns: list[Column], empty: str) -> None:
         show_json(rows)
     else:
         show_table(rows, columns, empty, wide=bool(given("wide")))
+
+
+def show_line(row: dict[str, Any], columns: list[Column]) -> None:
+    """Print a row as it comes: in full, or as JSON on one line."""
+    if given("as_json"):
+        show_json(row, None)
+    else:
+        click.echo(GAP.join(text(column.show(row)) for column in columns))

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from leasework.cli.asking import (
     act,
-    database_options,
+    acting_options,
     has_subcommand,
     limit_option,
     show_rows,
@@ -23,11 +23,6 @@ from leasework.model.moments import rate_text
 
 if TYPE_CHECKING:
     from leasework.watch.operator import Operator
-
-_reason = click.option(
-    "--reason", default="", metavar="TEXT", help="Why; the event of this act shows it."
-)
-
 
 _QUEUES = [
     Column("queue", lambda row: row["queue"], cut=16),
@@ -44,8 +39,8 @@ _QUEUES = [
 def queues(**_: Any) -> None:
     """List queues with their jobs, pause or resume them, or change a tenant's weight.
 
-    Available jobs wait for a slot, and limited jobs wait for their limits. Both are counted up to
-    10,000.
+    Available jobs wait for a slot: up to 50,000 are counted. Limited jobs wait for their limits: up
+    to 10,000.
     """
     if not has_subcommand():
         show_rows(act(lambda acting: acting.queues.all()), _QUEUES, "No queues.")
@@ -54,15 +49,14 @@ def queues(**_: Any) -> None:
 _on_queue = together(
     click.argument("name"),
     click.option("--task", "is_task", is_flag=True, help="NAME is a task, of any queue."),
-    _reason,
-    database_options,
+    acting_options,
 )
 
 
-def _pause(name: str, is_task: bool, verb: str, reason: str) -> None:
+def _pause(name: str, is_task: bool, verb: str) -> None:
     async def work(acting: Operator) -> bool:
         control = acting.tasks if is_task else acting.queues
-        changed: bool = await getattr(control, verb)(name, reason=reason)
+        changed: bool = await getattr(control, verb)(name)
         return changed
 
     what = f"The {'task' if is_task else 'queue'} {name}"
@@ -76,28 +70,27 @@ def _pause(name: str, is_task: bool, verb: str, reason: str) -> None:
 
 @queues.command("pause")
 @_on_queue
-def pause_queue(name: str, is_task: bool, reason: str, **_: Any) -> None:
+def pause_queue(name: str, is_task: bool, **_: Any) -> None:
     """Start no job of a queue or task; running jobs continue."""
-    _pause(name, is_task, "pause", reason)
+    _pause(name, is_task, "pause")
 
 
 @queues.command("resume")
 @_on_queue
-def resume_queue(name: str, is_task: bool, reason: str, **_: Any) -> None:
+def resume_queue(name: str, is_task: bool, **_: Any) -> None:
     """Start the jobs of a paused queue or task again."""
-    _pause(name, is_task, "resume", reason)
+    _pause(name, is_task, "resume")
 
 
 @queues.command("weight")
 @click.argument("name")
 @click.argument("tenant")
 @click.argument("weight", type=float, required=False)
-@_reason
-@database_options
-def set_weight(name: str, tenant: str, weight: float | None, reason: str, **_: Any) -> None:
+@acting_options
+def set_weight(name: str, tenant: str, weight: float | None, **_: Any) -> None:
     """Set the share of TENANT in the fair queue NAME. Without WEIGHT, return to what the code
     says."""
-    act(lambda acting: acting.queues.set_weight(name, tenant, weight, reason=reason))
+    act(lambda acting: acting.queues.set_weight(name, tenant, weight))
     click.echo(f"The weight of {tenant} in {name} is " + ("reset." if weight is None else "set."))
 
 
@@ -159,8 +152,7 @@ def list_keys(name: str, limit: int, **_: Any) -> None:
 _on_limit = together(
     click.argument("name"),
     click.option("--key", metavar="KEY", help="Only this key of the limit."),
-    _reason,
-    database_options,
+    acting_options,
 )
 
 
@@ -178,7 +170,6 @@ def _act(work: Callable[[Operator], Awaitable[None]], name: str, key: str | None
 def set_limit(
     name: str,
     key: str | None,
-    reason: str,
     concurrency: int | None,
     count: float | None,
     per: float | None,
@@ -194,9 +185,7 @@ def set_limit(
         raise click.UsageError("--rate and --per go together: --rate 3 --per 900")
     rate = None if count is None or per is None else Rate(count, per, burst)
     _act(
-        lambda acting: acting.limits.set(
-            name, concurrency=concurrency, rate=rate, key=key, reason=reason
-        ),
+        lambda acting: acting.limits.set(name, concurrency=concurrency, rate=rate, key=key),
         name,
         key,
         "is changed until you reset it",
@@ -205,20 +194,20 @@ def set_limit(
 
 @limits.command("reset")
 @_on_limit
-def reset_limit(name: str, key: str | None, reason: str, **_: Any) -> None:
+def reset_limit(name: str, key: str | None, **_: Any) -> None:
     """Return to what the code says, and resume: the limit with all its keys, or one key."""
-    _act(lambda on: on.limits.reset(name, key=key, reason=reason), name, key, "is as in the code")
+    _act(lambda on: on.limits.reset(name, key=key), name, key, "is as in the code")
 
 
 @limits.command("pause")
 @_on_limit
-def pause_limit(name: str, key: str | None, reason: str, **_: Any) -> None:
+def pause_limit(name: str, key: str | None, **_: Any) -> None:
     """Start no job of a limit, or of one key."""
-    _act(lambda on: on.limits.pause(name, key=key, reason=reason), name, key, "is paused")
+    _act(lambda on: on.limits.pause(name, key=key), name, key, "is paused")
 
 
 @limits.command("resume")
 @_on_limit
-def resume_limit(name: str, key: str | None, reason: str, **_: Any) -> None:
+def resume_limit(name: str, key: str | None, **_: Any) -> None:
     """Start the jobs of a paused limit or key again."""
-    _act(lambda on: on.limits.resume(name, key=key, reason=reason), name, key, "starts jobs again")
+    _act(lambda on: on.limits.resume(name, key=key), name, key, "starts jobs again")

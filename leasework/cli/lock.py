@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from leasework.cli.asking import database, database_options
+from leasework.cli.asking import chosen, database_options
 
 
 @click.command()
@@ -46,9 +46,8 @@ def lock(
     """
     import asyncio
 
-    from leasework.app import App
     from leasework.cli.locking import Runner
 
-    app = App(**database())
+    app = chosen(None)
     runner = Runner(app, name, command, app.settings.timings.grace if grace is None else grace)
     sys.exit(asyncio.run(runner.run(wait, 1 if fail else 0)))

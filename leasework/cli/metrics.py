@@ -21,34 +21,17 @@ def metrics(**_: Any) -> None:
     click.echo(ask(lambda app: Exposition(app).text()), nl=False)  # bytes: the format is UTF-8
 
 
-def _check_match(ctx: click.Context, option: click.Parameter, match: str) -> str:
-    from leasework.cli import monitoring
-
-    if match and not monitoring.LABELS.fullmatch(match):
-        raise click.BadParameter(f"got {match!r}. Give labels as in PromQL: 'job=\"shop\"'")
-    return match
-
-
-_match = click.option(
-    "--match", default="", metavar="LABELS", callback=_check_match,
-    help="Only series with these labels, such as 'job=\"shop\"', if Prometheus scrapes several "
-    "databases.",
-)  # fmt: skip
-
-
 @metrics.command()
-@_match
-def rules(match: str) -> None:
+def rules() -> None:
     """Print alert rules for Prometheus, as YAML."""
     from leasework.cli import monitoring
 
-    click.echo(monitoring.rules(match), nl=False)
+    click.echo(monitoring.rules(), nl=False)
 
 
 @metrics.command()
-@_match
-def dashboard(match: str) -> None:
+def dashboard() -> None:
     """Print a Grafana dashboard, as JSON to import."""
     from leasework.cli import monitoring
 
-    click.echo(monitoring.dashboard(match), nl=False)
+    click.echo(monitoring.dashboard(), nl=False)

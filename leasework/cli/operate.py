@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,13 +9,12 @@ import click
 from leasework.cli import tables
 from leasework.cli.asking import (
     act,
+    acting_options,
     ask,
-    database_options,
     end_badly,
     given,
     has_subcommand,
     limit_option,
-    operator,
     reading_options,
     show_rows,
     table_options,
@@ -24,14 +22,15 @@ from leasework.cli.asking import (
 )
 from leasework.cli.output import counted, show_json
 from leasework.errors import LeaseworkError
+from leasework.model.filter import seconds_ago
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from leasework.app import App
     from leasework.app.diagnosis import Role
     from leasework.cli.overview import Overview
+    from leasework.watch.operator import Operator
 
 
 @click.command()
@@ -48,7 +47,9 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
     from leasework.cli import overview
 
     async def work(app: App) -> overview.Overview:
-        facts = await (await app.inspect()).facts()
+        facts, found = await (await app.inspect()).look()
+        if facts is None:
+            return overview.Overview(found=found)
         return overview.of_facts(facts, app.settings.schema, apps)
 
     _report(work)
@@ -57,7 +58,7 @@ def status(apps: tuple[str, ...], **_: Any) -> None:
 @click.command()
 @click.option(
     "--role",
-    type=click.Choice(["worker", "enqueue", "observer"]),
+    type=click.Choice(["worker", "operator", "enqueue", "observer"]),
     default="worker",
     show_default=True,
     help="Role to check this login for.",
@@ -74,7 +75,7 @@ def doctor(role: Role, **_: Any) -> None:
 
     async def work(app: App) -> overview.Overview:
         inspector = await app.inspect()
-        told = await diagnose(inspector, app.settings, app.env, role)
+        told = await diagnose(inspector, app.settings, role)
         return overview.of_diagnosis(told, app.settings.schema)
 
     _report(work)
@@ -97,30 +98,60 @@ def _report(work: Callable[[App], Awaitable[Overview]]) -> None:
         end_badly()
 
 
-_list_options = together(
-    click.option(
-        "--app", "app_name", metavar="NAME", help="List only schedules of this application."
-    ),
-    click.option(
-        "--name",
-        "prefix",
-        metavar="PREFIX",
-        help="List only schedules whose names begin with PREFIX.",
-    ),
-    limit_option(1000),
-    table_options,
+@click.command()
+@click.argument("kind")
+@click.argument("subject", default="")
+@click.option(
+    "--for",
+    "time",
+    default="1h",
+    metavar="DURATION",
+    show_default=True,
+    help="How long, such as 30min or 2h. 0 ends a silence.",
 )
+@acting_options
+def silence(kind: str, subject: str, time: str, **_: Any) -> None:
+    """Silence problems of a KIND, such as queue_overdue, for a while.
+
+    SUBJECT is what the problem is about, such as queue:mail; without it, all problems of the kind
+    are silenced. status and the dashboard still show them, and alerts do not fire. A silence needs
+    a --reason; its end does not.
+    """
+    seconds = 0.0 if time == "0" else seconds_ago(time)
+    act(lambda acting: acting.silence(kind, subject, seconds))
+    what = kind + (f" of {subject}" if subject else "")
+    click.echo(f"{what} is silenced." if seconds else f"{what} is not silenced any more.")
+
+
+@click.command()
+@click.option(
+    "--since", default="24h", show_default=True, metavar="AGO", help="Since when: 30min, 2h or 7d."
+)
+@limit_option(50)
+@table_options
+def failures(since: str, limit: int, **_: Any) -> None:
+    """List failed attempts by what their errors have in common.
+
+    Numbers, ids, quoted values and addresses do not count. List the jobs of one kind of error with
+    leasework jobs --where error:FINGERPRINT, or retry and discard them.
+    """
+    seconds = seconds_ago(since)
+    found = act(lambda acting: acting.failures(seconds, limit))
+    rows = [{**group._asdict(), "pattern": group.pattern} for group in found]
+    show_rows(rows, tables.FAILURES, "No failures.")
 
 
 @click.group(invoke_without_command=True)
-@_list_options
+@click.option("--app", "app_name", metavar="NAME", help="List only schedules of this application.")
+@click.option(
+    "--name", "prefix", metavar="PREFIX", help="List only schedules whose names begin with PREFIX."
+)
+@limit_option(1000)
+@table_options
 def schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) -> None:
-    """List, create, pause, resume, run, backfill or remove schedules, or list their ticks."""
-    if not has_subcommand(app=app_name, name=prefix):
-        _list_schedules(app_name, prefix, limit)
-
-
-def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> None:
+    """List, pause, resume, run or remove schedules, or list their ticks."""
+    if has_subcommand(app=app_name, name=prefix):
+        return
     found = act(lambda acting: acting.inspector.schedules(app_name, prefix or "", limit))
     show_rows(found, tables.SCHEDULES, "No schedules.")
     if len(found) == limit:
@@ -131,20 +162,13 @@ def _list_schedules(app_name: str | None, prefix: str | None, limit: int) -> Non
         )
 
 
-@schedules.command("list")
-@_list_options
-def list_schedules(app_name: str | None, prefix: str | None, limit: int, **_: Any) -> None:
-    """List schedules by application and name."""
-    _list_schedules(app_name, prefix, limit)
-
-
 _app_option = click.option(
     "--app",
     "app_name",
     metavar="NAME",
     help="Application of the schedule, if several have one with this name.",
 )
-_on_schedule = together(click.argument("name"), _app_option, database_options)
+_on_schedule = together(click.argument("name"), _app_option, acting_options)
 
 
 @schedules.command("pause")
@@ -177,86 +201,6 @@ def remove_schedule(name: str, app_name: str | None, **_: Any) -> None:
     """Remove a schedule. If the code still defines it, it comes back."""
     app = act(lambda acting: acting.remove_schedule(name, app_name))
     click.echo(f"Schedule {name} of {app} was removed.")
-
-
-def _moment(value: str) -> datetime:
-    from datetime import datetime
-
-    with suppress(ValueError):
-        moment = datetime.fromisoformat(value)
-        if moment.utcoffset() is not None:
-            return moment
-    what = f"{value!r} is not a time with a time zone, such as 2030-01-31T07:00:00Z"
-    raise click.BadParameter(what)
-
-
-def _object(value: str) -> dict[str, Any] | None:
-    import json
-
-    with suppress(ValueError):
-        found = json.loads(value)
-        if isinstance(found, dict | None):
-            return found
-    raise click.BadParameter(f"{value!r} is not a JSON object")
-
-
-@schedules.command("put")
-@click.argument("target", metavar="MODULE:APP")
-@click.argument("name")
-@click.argument("task")
-@click.option("--cron", metavar="EXPRESSION", help='For example "0 7 * * *".')
-@click.option("--every", metavar="SECONDS", type=float, help="Interval in seconds.")
-@click.option(
-    "--at",
-    metavar="TIME",
-    type=_moment,
-    help="One moment, with a time zone: 2030-01-31T07:00:00+09:00.",
-)
-@click.option(
-    "--timezone", metavar="NAME", default="UTC", show_default=True, help="Time zone of --cron."
-)
-@click.option(
-    "--arguments",
-    metavar="JSON",
-    type=_object,
-    help='The arguments of the task: {"customer": 42}.',
-)
-@click.option(
-    "--missed",
-    type=click.Choice(["latest", "all", "skip"]),
-    default="latest",
-    show_default=True,
-    help="What happens to missed moments.",
-)
-@database_options
-def put_schedule(
-    target: str, name: str, task: str, arguments: dict[str, Any] | None, **given: Any
-) -> None:
-    """Create a schedule, or replace one that was created this way. MODULE:APP is the App that
-    has the task."""
-    options = {option: given[option] for option in ("cron", "every", "at", "timezone", "missed")}
-
-    async def work(app: App) -> None:
-        await app.schedules.put(name, task, arguments=arguments, **options)
-        await (await operator(app)).note_put(name, app.settings.name)
-
-    ask(work, target)
-    click.echo(f"Schedule {name} is stored.")
-
-
-@schedules.command("backfill")
-@click.argument("name")
-@click.argument("start", type=_moment)
-@click.argument("end", type=_moment)
-@_app_option
-@database_options
-def backfill_schedule(
-    name: str, start: datetime, end: datetime, app_name: str | None, **_: Any
-) -> None:
-    """Run a schedule's job for each moment that did not fire, from START up to but not including
-    END. Both are times with a time zone, such as 2030-01-31T07:00:00Z."""
-    queued = act(lambda acting: acting.backfill(name, start, end, app_name))
-    click.echo(f"Queued {counted(queued, 'job')} of schedule {name} to run now.")
 
 
 @schedules.command("ticks")
@@ -304,7 +248,7 @@ def nodes(limit: int, **_: Any) -> None:
     show_rows(rows, tables.NODES, "No nodes.")
 
 
-_on_node = together(click.argument("node"), database_options)
+_on_node = together(click.argument("node"), acting_options)
 
 
 @nodes.command("stop-claiming")
@@ -325,17 +269,34 @@ def resume_node(node: str, **_: Any) -> None:
 
 @nodes.command("drain")
 @_on_node
-def drain_node(node: str, **_: Any) -> None:
-    """Stop claiming jobs; a worker process also finishes its running jobs and exits. Other
-    workers of the same supervisor continue."""
+@click.option(
+    "--grace",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="How long running jobs may take before the worker is asked to exit.",
+)
+@click.option("--wait", is_flag=True, help="Wait until it has exited, and list what it cut short.")
+def drain_node(node: str, grace: float, wait: bool, **_: Any) -> None:
+    """Stop claiming jobs; a worker process also exits when its running jobs have finished, or its
+    own grace is over. Other workers of the same supervisor continue."""
     from leasework.watch.operator import drained
 
-    click.echo(drained(*act(lambda acting: acting.drain_node(node))))
+    async def work(acting: Operator) -> None:
+        found, ends = await acting.drain_node(node, grace)
+        click.echo(drained(found, ends))
+        if wait and ends:
+            cut = await acting.has_left(found)
+            click.echo(f"It has exited. Its stop cut {counted(len(cut), 'job')} short.")
+            for job in cut:
+                click.echo(str(job))
+
+    act(work)
 
 
 @nodes.command("seen")
 @click.argument("node", required=False)
-@database_options
+@acting_options
 def seen_nodes(node: str | None, **_: Any) -> None:
     """Acknowledge the death of NODE, or of all dead nodes; status stops reporting it."""
     count = act(lambda acting: acting.seen(node))

@@ -17,7 +17,7 @@ from typing import Any
 import click
 from msgspec import Struct, structs
 
-from leasework.cli.fitting import GAP, Column, fit
+from leasework.cli.fitting import Column, fit
 
 EXIT_NO_READER = 141
 """The status that a shell reports for a program that SIGPIPE ended."""
@@ -62,14 +62,16 @@ def fancy() -> bool:
     return sys.stdout.isatty() and not plain
 
 
-def show_json(value: Any) -> None:
-    """Print a JSON document."""
+def show_json(value: Any, indent: int | None = 2) -> None:
+    """Print a JSON document; without ``indent``, on one line. It cannot control a terminal."""
     # Python's escapes for other encodings are not those of JSON
     ascii_only = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    click.echo(json.dumps(value, default=_plain, ensure_ascii=ascii_only, indent=2))
+    words = json.dumps(value, default=plain, ensure_ascii=ascii_only, indent=indent)
+    click.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in words))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What JSON has no type for."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Struct):
@@ -86,12 +88,13 @@ def show_table(
         click.echo(empty)
         return
     cells = [[text(column.show(row)) for column in columns] for row in rows]
-    if wide or not sys.stdout.isatty():
-        _plain_table([[column.heading.upper() for column in columns], *cells])
-        return
-    width = shutil.get_terminal_size().columns
+    narrow = sys.stdout.isatty() and not wide
+    width = shutil.get_terminal_size().columns if narrow else sys.maxsize
     (first, *lines), left_out, shortened = fit(columns, cells, width)
-    heading(first)
+    if narrow:
+        heading(first)
+    else:
+        click.echo(first.upper())
     for line in lines:
         click.echo(line)
     if left_out or shortened:
@@ -121,13 +124,6 @@ def heading(words: str, *, good: bool | None = None) -> None:
     click.echo(click.style(words, fg=colour, bold=True) if fancy() else words)
 
 
-def _plain_table(lines: list[list[str]]) -> None:
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    for line in lines:
-        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        click.echo(GAP.join(padded).rstrip())
-
-
 def text(value: Any) -> str:
     """A value on one line. Characters that could control a terminal are escaped."""
     if value is None or value == "":
@@ -140,7 +136,7 @@ def text(value: Any) -> str:
         here = sys.stdout.isatty()
         return (local.replace(tzinfo=None) if here else local).isoformat(" ", "seconds")
     if isinstance(value, (dict, list, tuple)):
-        value = json.dumps(value, default=_plain, ensure_ascii=False)
+        value = json.dumps(value, default=plain, ensure_ascii=False)
     words = str(value)
     if words.isprintable():
         return words

@@ -16,6 +16,9 @@ from leasework.watch.checks import COUNT_CAP, problems
 from leasework.watch.facts import Facts
 from leasework.watch.finding import Finding
 
+_SYMPTOMS = 5
+"""The most symptoms that are shown of one problem."""
+
 
 class Overview(Struct, frozen=True):
     """The figures, the problems and the notes."""
@@ -43,26 +46,27 @@ def of_facts(everything: Facts, schema: str, only: Collection[str] = ()) -> Over
     facts = everything.of_apps(only)
     summary = facts.summary
     apps = Counter(node.app for node in facts.live_nodes)
-    figures = {
+    figures: dict[str, Any] = {
         "database_time": facts.now,
         "schema": schema,
         "nodes": {"live": len(facts.live_nodes), "all": len(facts.nodes), "by_app": dict(apps)},
         "leaders": [leader._asdict() for leader in facts.leaders],
         "jobs": {
-            "available_or_running": summary.ready,
-            "running": summary.running,
+            "available": sum(row.available for row in facts.queues),
+            "running": sum(row.running for row in facts.queues),
+            "more": any(row.capped for row in facts.queues),
             "limited": sum(row.waiting for row in facts.limited),
             "waiting": summary.waiting,
             "unknown_task": summary.unknown,
             "quarantined": summary.quarantined,
-            "oldest_available_seconds": summary.oldest_seconds,
+            "oldest_available_seconds": facts.oldest_seconds,
         },
         "schedules": {
             "all": len(facts.schedules),
             "paused": sum(bool(row.paused) for row in facts.schedules),
         },
     }
-    return Overview(figures, _lines(facts, apps), problems(everything, only))
+    return Overview(figures, _lines(facts, apps, figures["jobs"]), problems(everything, only))
 
 
 def of_diagnosis(told: Diagnosis, schema: str) -> Overview:
@@ -77,8 +81,7 @@ def of_diagnosis(told: Diagnosis, schema: str) -> Overview:
     return Overview(figures, lines, told.found)
 
 
-def _lines(facts: Facts, apps: Counter[str]) -> dict[str, str]:
-    summary, running = facts.summary, facts.summary.running
+def _lines(facts: Facts, apps: Counter[str], jobs: dict[str, Any]) -> dict[str, str]:
     named = ", ".join(
         f"{count} of {app}" if app else f"{count} for locks only"
         for app, count in sorted(apps.items())
@@ -88,13 +91,11 @@ def _lines(facts: Facts, apps: Counter[str]) -> dict[str, str]:
         renewed = duration(max(0.0, leader.age_seconds or 0.0))
         leads = f"{leader.holder}, term {leader.term}, renewed {renewed} ago"
         lines[f"leader of {leader.name}"] = "none" if leader.node is None else leads
-    if summary.ready < COUNT_CAP:
-        ready = f"{max(summary.ready - running, 0):,} available, {running:,} running"
-    else:
-        ready = f"{_count(summary.ready)} available or running ({running:,} running)"
-    if limited := sum(row.waiting for row in facts.limited):
-        ready += f", {_count(limited)} waiting for limits"
-    lines["jobs"] = f"{ready}, {_count(summary.waiting)} scheduled or to be retried"
+    more = "+" if jobs["more"] else ""
+    ready = f"{jobs['available']:,}{more} available, {jobs['running']:,} running"
+    if jobs["limited"]:
+        ready += f", {_count(jobs['limited'])} waiting for limits"
+    lines["jobs"] = f"{ready}, {_count(jobs['waiting'])} scheduled or to be retried"
     lines["schedules"] = str(len(facts.schedules))
     return lines
 
@@ -120,8 +121,18 @@ def show(overview: Overview) -> None:
 
 def _show_all(found: Sequence[Finding]) -> None:
     for finding in found:
-        click.echo(text(f"- {_stop(finding.sentence)} {_stop(finding.do)}"))
+        words = [_stop(finding.sentence), _stop(finding.do)]
+        if finding.since:
+            words.append(f"Since {finding.since:%Y-%m-%d %H:%M:%S} UTC.")
+        if finding.silence:
+            words.append(_stop(finding.silence))
+        words.append(f"({' '.join(filter(None, (finding.kind, finding.subject)))})")
+        click.echo(text(f"- {' '.join(filter(None, words))}"))
+        for symptom in finding.symptoms[:_SYMPTOMS]:
+            click.echo(text(f"  - {_stop(symptom.sentence)}"))
+        if (more := len(finding.symptoms) - _SYMPTOMS) > 0:
+            click.echo(f"  - and {more:,} more.")
 
 
 def _stop(words: str) -> str:
-    return words if words.endswith((".", "?", "!")) else words + "."
+    return words if not words or words.endswith((".", "?", "!")) else words + "."

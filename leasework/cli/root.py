@@ -6,13 +6,24 @@ from typing import Any
 
 import click
 
+from leasework.cli.agents import mcp
 from leasework.cli.deadlines import deadlines
 from leasework.cli.flow import limits, queues
 from leasework.cli.jobs import jobs
 from leasework.cli.lock import lock
 from leasework.cli.metrics import metrics
-from leasework.cli.operate import doctor, events, leaders, locks, nodes, schedules, status
-from leasework.cli.output import output_errors, prepare_streams
+from leasework.cli.operate import (
+    doctor,
+    events,
+    failures,
+    leaders,
+    locks,
+    nodes,
+    schedules,
+    silence,
+    status,
+)
+from leasework.cli.output import output_errors, prepare_streams, text
 from leasework.cli.schema import schema
 from leasework.cli.web import web
 from leasework.cli.work.run import worker
@@ -71,7 +82,7 @@ class Root(click.Group):
         try:
             return super().invoke(ctx)
         except LeaseworkError as error:
-            click.echo(f"leasework: {' '.join(str(error).split())}", err=True)
+            click.echo(text(f"leasework: {' '.join(str(error).split())}"), err=True)
             ctx.exit(1)
 
 
@@ -86,7 +97,7 @@ def root() -> None:
 
 
 for command in (
-    worker, status, jobs, queues, limits, schedules, leaders, lock, locks, deadlines, nodes,
-    events, metrics, schema, doctor, web,
+    worker, status, jobs, failures, queues, limits, schedules, leaders, lock, locks, deadlines,
+    nodes, events, metrics, schema, doctor, silence, mcp, web,
 ):  # fmt: skip
     root.add_command(command)

@@ -11,7 +11,7 @@ import click
 
 from leasework.cli.asking import (
     ask,
-    database,
+    chosen,
     database_options,
     end_badly,
     given,
@@ -51,12 +51,10 @@ def schema_sql(roles: bool, no_transaction: bool, **_: Any) -> None:
 
     In a migration of Alembic, call App.schema_statements() and execute each statement.
 
-    With --roles, for an existing schema: the roles enqueue, worker, observer and admin, named after
-    the schema (leasework_worker …), and their grants. You can run it repeatedly.
+    With --roles, for an existing schema: the roles enqueue, worker, operator, observer and admin,
+    named after the schema (leasework_worker …), and their grants. You can run it repeatedly.
     """
-    from leasework.app import App
-
-    app = App(**database())
+    app = chosen(None)
     if roles:
         click.echo(app.roles_sql(), nl=False)
     elif no_transaction:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
 
 from leasework.cli.fitting import Column
 from leasework.errors import error_line
-from leasework.model.moments import duration
+from leasework.model.moments import duration, sparkline
 
 Row = dict[str, Any]
 LINE_CHARS = 120
@@ -17,10 +16,9 @@ LINE_CHARS = 120
 
 def as_row(record: Any) -> Row:
     """A record from the client as a row, with secrets masked."""
-    from leasework.model.masking import masked  # imported late: --help must be quick
+    from leasework.model.masking import masked_row  # imported late: --help must be quick
 
-    row = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
-    return row | {name: masked(row[name]) for name in ("payload", "result") if name in row}
+    return masked_row(record)
 
 
 def _key(name: str) -> Callable[[Row], Any]:
@@ -88,9 +86,25 @@ def _word(value: Any) -> str:
     return json.dumps(words, ensure_ascii=False) if " " in words or not words else words
 
 
+def _more(name: str, more: str) -> Callable[[Row], Any]:
+    return lambda row: f"{row[name]}{'+' if row[more] else ''}"
+
+
+def still_failed(row: Row) -> str:
+    """How many jobs still wait to be retried or failed for good, among those looked at."""
+    every = row["looked"] >= row["attempts"]
+    return f"{row['open']:,}" + ("" if every else f" of {row['looked']:,}")
+
+
 _JOB_ID = 18
 """Characters of a job's id: its time of creation, and its number within that millisecond."""
 _WORKER = 20
+
+
+def _took(row: Row) -> str | None:
+    began, ended = row["started_at"], row["completed_at"]
+    return duration(max(0.0, (ended - began).total_seconds())) if began and ended else None
+
 
 JOBS: list[Column] = [
     Column("id", _key("id"), short=_JOB_ID),
@@ -99,8 +113,21 @@ JOBS: list[Column] = [
     Column("state", _key("state")),
     Column("attempt", _attempt, rank=3),
     Column("scheduled for", _key("scheduled_for"), rank=4),
+    Column("took", _took, rank=6),
     Column("worker", _key("worker_id"), rank=5, short=_WORKER),
     Column("last error", _error("last_error"), rank=1, cut=16),
+]
+FAILURES: list[Column] = [
+    Column("fingerprint", _key("fingerprint")),
+    Column("error", _key("pattern"), cut=24),
+    Column("attempts", _more("attempts", "more")),
+    Column("jobs", _more("jobs", "more_jobs"), rank=1),
+    Column("still failed", still_failed, rank=2),
+    Column("trend", lambda row: sparkline(row["trend"]), rank=5),
+    Column("newest", _key("newest_at"), rank=3),
+    Column("newest job", _key("newest_job"), rank=7, short=_JOB_ID),
+    Column("first", _key("first_at"), rank=6),
+    Column("tasks", lambda row: ", ".join(row["tasks"]) or None, rank=4, cut=16),
 ]
 ATTEMPTS: list[Column] = [
     Column("attempt", _key("attempt")),

@@ -23,14 +23,15 @@ PORT = 8420
     show_default=True,
     help="Port to listen on; 0: any free port.",
 )
+@click.option("--prefix", default="", metavar="/PATH", help="Path under which a proxy serves it.")
 @click.option("--read-only", is_flag=True, help="Disable all actions.")
 @database_options
-def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> None:
+def web(target: str | None, host: str, port: int, prefix: str, read_only: bool, **_: Any) -> None:
     """Serve the dashboard.
 
     It shows the database of --dsn or LEASEWORK_DSN, or that of MODULE:APP. To listen on any
-    address but localhost, set a login: LEASEWORK_WEB_TOKEN, or LEASEWORK_WEB_USER and
-    LEASEWORK_WEB_PASSWORD.
+    address but localhost, set a login: LEASEWORK_WEB_TOKEN, or LEASEWORK_WEB_PEOPLE, a file
+    with a line name:role:token for each person. The roles are viewer, operator and admin.
     """
     try:
         import uvicorn
@@ -40,27 +41,32 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
         raise ConfigError(
             f"the dashboard needs the package {error.name}", do="install leasework's extra 'web'"
         ) from None
+    from leasework.cli.work.logs import set_up_logging
     from leasework.web.gate import LOCAL
+    from leasework.web.login import read_people
 
-    names = ("token", "user", "password")
-    given = {name: os.environ.get(f"LEASEWORK_WEB_{name.upper()}", "") for name in names}
-    login = Login(**given) if any(given.values()) else None
+    token, file = (os.environ.get(f"LEASEWORK_WEB_{name}", "") for name in ("TOKEN", "PEOPLE"))
+    login = None
+    if token or file:
+        login = Login(token, read_people(file) if file else {})
     if login is None and host not in LOCAL:
         raise ConfigError(
             "without a login, the dashboard listens only on localhost",
             got=host,
-            do="Set LEASEWORK_WEB_TOKEN, or LEASEWORK_WEB_USER and LEASEWORK_WEB_PASSWORD",
+            do="Set LEASEWORK_WEB_TOKEN or LEASEWORK_WEB_PEOPLE",
         )
     app = chosen(target)
-    if login:
-        site = dashboard(app, login=login, read_only=read_only)
-    else:
-        site = dashboard(app, unprotected=True, read_only=read_only, hosts=LOCAL)
+    set_up_logging(app.settings.log, lambda: "web")
+    site = dashboard(
+        app, login=login, unprotected=login is None, read_only=read_only,
+        hosts=None if login else LOCAL, prefix=prefix,
+    )  # fmt: skip
     config = uvicorn.Config(
         site,
         host=host,
         port=port,
         log_level="warning",
+        log_config=None,
         server_header=False,
         timeout_graceful_shutdown=1,
     )
@@ -68,5 +74,7 @@ def web(target: str | None, host: str, port: int, read_only: bool, **_: Any) -> 
     sock = config.bind_socket()
     sock.listen(config.backlog)  # whoever reads the line may connect at once
     shown = f"[{host}]" if ":" in host else host
-    click.echo(f"leasework: the dashboard is at http://{shown}:{sock.getsockname()[1]}/")
+    click.echo(
+        f"leasework: the dashboard is at http://{shown}:{sock.getsockname()[1]}{prefix.rstrip('/')}/"
+    )
     server.run(sockets=[sock])

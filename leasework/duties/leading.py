@@ -48,22 +48,24 @@ def term_of(guard: Guard) -> GetTerm:
     return get
 
 
-class Stager(Service):
+class Duty(Service):
+    """A service of the leader."""
+
+    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
+        super().__init__(context)
+        self._term = term
+
+
+class Stager(Duty):
     """Makes due jobs available. Its look at the database is also that of four other services,
     which it wakes: ``on_deadline`` when one has passed, ``on_dead`` when dead nodes may hold jobs,
     ``on_schedule`` when a moment is due, ``on_batch`` while a batch is open."""
 
     name = "stager"
-
-    def __init__(
-        self, context: ServiceContext, term: GetTerm, on_deadline: Callable[[], None]
-    ) -> None:
-        super().__init__(context)
-        self._term = term
-        self._on_deadline = on_deadline
-        self.on_dead: Callable[[], None] = lambda: None
-        self.on_schedule: Callable[[], None] = lambda: None
-        self.on_batch: Callable[[], None] = lambda: None
+    on_deadline: Callable[[], None]
+    on_dead: Callable[[], None]
+    on_schedule: Callable[[], None]
+    on_batch: Callable[[], None]
 
     async def tick(self, now: datetime | None) -> float:
         staged = await self._store.stage(self._term(), self._limits.batch_rows, now)
@@ -76,7 +78,7 @@ class Stager(Service):
         soon: float = in_seconds(self._settings.polling.stage)
         if staged.deadline_in is not None:
             if staged.deadline_in <= 0:
-                self._on_deadline()
+                self.on_deadline()
             else:
                 soon = min(soon, staged.deadline_in + 0.001)
         if staged.count + staged.held_on >= self._limits.batch_rows:
@@ -84,7 +86,7 @@ class Stager(Service):
         return soon if staged.next_in is None else min(max(staged.next_in, 0.001), soon)
 
 
-class Rescuer(Service):
+class Rescuer(Duty):
     """Declares silent nodes dead, and frees the jobs of dead nodes. The guard wakes it when a node
     falls silent, and the stager when dead nodes may hold jobs. It also walks slowly over all jobs,
     for those of nodes that do not exist and whose claims nothing else tells."""
@@ -92,9 +94,8 @@ class Rescuer(Service):
     name = "rescuer"
 
     def __init__(self, context: ServiceContext, guard: Guard, term: GetTerm) -> None:
-        super().__init__(context)
+        super().__init__(context, term)
         self._guard = guard
-        self._term = term
         self._page = 0
         self._search_at = 0.0
         """When to search the next pages for stranded jobs (boot clock)."""
@@ -145,16 +146,12 @@ async def free_the_dead(store: Store, limits: Limits, emit: Emit, now: datetime 
     return count
 
 
-class Batches(Service):
+class Batches(Duty):
     """Ends batches whose jobs have all ended. The stager wakes it while one is open."""
 
     name = "batches"
-
-    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
-        super().__init__(context)
-        self._term = term
-        self._next_at = 0.0
-        """When to look at the open batches again (boot clock)."""
+    _next_at = 0.0
+    """When to look at the open batches again (boot clock)."""
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
@@ -162,9 +159,9 @@ class Batches(Service):
         if began < self._next_at:
             return self._next_at - began
         ended, left = await self._store.end_batches(now)
-        # a look costs a descent of an index for each open batch
+        # a look costs a descent of an index for each open batch; one that a fault held up, no more
         spent = self._env.boot_now() - began
-        pause = 0.0 if ended >= 100 else max(Tuning.batch_seconds, 10 * spent)
+        pause = 0.0 if ended >= 100 else max(Tuning.batch_seconds, min(10 * spent, 10.0))
         self._next_at = self._env.boot_now() + pause
         return pause if left else 60.0
 
@@ -173,25 +170,20 @@ _REFUSALS = (UsageError, QueryFailed)
 """Errors that one row causes, rather than the database."""
 
 
-def _definition(schedule: DueSchedule) -> tuple[int, str]:
-    return schedule.mark, schedule.missed
-
-
-class Periodic(Service):
+class Periodic(Duty):
     """Fires due ticks: decides each moment of a schedule once, and records the decision."""
 
     name = "periodic"
     pause = 0.2
 
     def __init__(self, context: ServiceContext, term: GetTerm) -> None:
-        super().__init__(context)
+        super().__init__(context, term)
         self._app = context.settings.name
-        self._term = term
         self._clock_stepped = False
         self._batch = BatchSize(self._limits.batch_rows)
         """Of moments."""
         self._made_at = self._env.boot_now()
-        self._undecidable: dict[str, tuple[DueSchedule, float]] = {}
+        self._undecidable: dict[str, tuple[LeftOut, float]] = {}
         """Schedules that could not be decided, by name, and when to try again (boot clock)."""
 
     async def tick(self, now: datetime | None) -> float:
@@ -236,8 +228,7 @@ class Periodic(Service):
     def _left_out(self) -> list[LeftOut]:
         """The schedules to skip for now. Each is retried later: a time zone may get installed."""
         boot_now = self._env.boot_now()
-        left_out = [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
-        return [LeftOut(bad.name, bad.mark, bad.missed) for bad in left_out]
+        return [bad for bad, again_at in self._undecidable.values() if boot_now < again_at]
 
     def _try_to_decide(self, schedule: DueSchedule, share: int) -> TickPlan | None:
         """Decide, or return None: its time zone is missing, or a newer release wrote it."""
@@ -270,9 +261,10 @@ class Periodic(Service):
     def _leave_out(self, schedule: DueSchedule, error: Exception) -> None:
         """Skip a schedule for a while. Emit one event per definition."""
         known = self._undecidable.get(schedule.name)
+        bad = LeftOut(schedule.name, schedule.mark, schedule.missed)
         again_at = self._env.boot_now() + Tuning.refused_schedule_seconds
-        self._undecidable[schedule.name] = schedule, again_at
-        if not known or _definition(known[0]) != _definition(schedule):
+        self._undecidable[schedule.name] = bad, again_at
+        if not known or known[0] != bad:
             text = told(error)
             self._emit("schedule_undecidable", schedule=schedule.name, error=text)
 
@@ -340,16 +332,12 @@ class Periodic(Service):
         self._clock_stepped = stepped
 
 
-class Historian(Service):
+class Historian(Duty):
     """Counts the jobs finished in each minute, and folds the metrics' counts. Counting a minute
     again gives the same rows."""
 
     name = "historian"
-
-    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
-        super().__init__(context)
-        self._term = term
-        self._counted: datetime | None = None
+    _counted: datetime | None = None
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
@@ -362,29 +350,20 @@ class Historian(Service):
         return 0.0 if behind else Tuning.history_seconds
 
 
-class Pruner(Service):
+class Pruner(Duty):
     """Creates the partitions of coming days, and deletes expired rows and partitions."""
 
     name = "pruner"
-
-    def __init__(self, context: ServiceContext, term: GetTerm) -> None:
-        super().__init__(context)
-        self._term = term
-        self._days_at = 0.0
-        """When the days may be tried again (boot clock)."""
-        self._held = 0
-        """How many times in a row they were locked."""
+    _days_at = 0.0
+    """When the days may be tried again (boot clock)."""
+    _held = 0
+    """How many times in a row they were locked."""
 
     async def tick(self, now: datetime | None) -> float:
         self._term()
         await self._prune_days(now)
-        days = {
-            "events": self._settings.retention.events_days,
-            "ticks": self._settings.retention.ticks_days,
-            "attempts": self._settings.retention.attempts_days,
-            "history": self._settings.retention.history_days,
-            "finished": self._settings.retention.finished_days,
-        }
+        kinds = ("events", "ticks", "attempts", "history", "finished")
+        days = {kind: getattr(self._settings.retention, f"{kind}_days") for kind in kinds}
         gone = await self._store.prune(days, self._limits.batch_rows, now)
         if gone >= self._limits.batch_rows:
             return 0.1
@@ -414,17 +393,11 @@ def leader_duties(
     """All duties by name. Each works only while the guard leads. ``on_deadline`` is called when a
     deadline has passed."""
     term = term_of(guard)
-    stager = Stager(context, term, on_deadline)
-    periodic = Periodic(context, term)
-    duties: list[Service] = [
-        stager,
-        Rescuer(context, guard, term),
-        periodic,
-        Pruner(context, term),
-        Historian(context, term),
-        Batches(context, term),
-    ]
+    stager, periodic = Stager(context, term), Periodic(context, term)
+    duties = [stager, Rescuer(context, guard, term), periodic]
+    duties += [kind(context, term) for kind in (Pruner, Historian, Batches)]
     loops = {duty.name: Loop(duty, context.env, context.emit, guard.leads) for duty in duties}
+    stager.on_deadline = on_deadline
     stager.on_dead = loops["rescuer"].wake
     stager.on_batch = loops["batches"].wake
 

@@ -107,7 +107,6 @@ class Syncer(Service):
                 "schedules_synced",
                 kept=list(synced.kept),
                 dropped=list(synced.dropped),
-                restored=list(synced.kept) if again else [],
                 release=release,
                 app=app,
             )

@@ -7,22 +7,13 @@ The rows are locked FOR UPDATE until your transaction ends; rows that are locked
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from leasework.errors import WrongConnection, WrongSelect
+from leasework.errors import ConfigError, WrongConnection, WrongSelect, suggest
 from leasework.pg.users.kinds import described, recognise
-from leasework.pg.users.row_claim import check_lock, claiming, refused
-from leasework.pg.users.user import check_asyncpg, check_free, check_psycopg
+from leasework.pg.users.user import check_sqlalchemy
 
-_NO_TRANSACTION = "the connection is not in a transaction: the rows would be unlocked at once"
-_BEGIN = {
-    "psycopg": "Wrap the claim and the work in `with connection.transaction():`",
-    "asyncpg": "Wrap the claim and the work in `async with connection.transaction():`",
-    "sqlalchemy": "Use an engine without AUTOCOMMIT, and `with session.begin():`",
-    "django": "Wrap the claim and the work in `with transaction.atomic():`",
-}
+_LOCKS = ("update", "no key update", "share", "key share")
 
 
 def claim_rows(
@@ -30,107 +21,48 @@ def claim_rows(
 ) -> Any:
     """The rows of ``select`` that nobody else has locked, locked until your transaction ends.
 
-    ``connection``: a SQLAlchemy Session or Connection (sync or async), psycopg, asyncpg or Django
-    connection; await the result of an async one. ``select``: SQLAlchemy's, or text in the driver's
-    own style with ``params`` (asyncpg: a sequence). ``of``: the table whose rows to claim; needed
-    for text and for joins. ``lock``: ``update``, or a weaker one: ``no key update``, ``share``,
-    ``key share`` (with the last two, two workers can hold the same row).
+    ``connection``: a SQLAlchemy Session or Connection; await the result of an async one.
+    ``of``: the table whose rows to claim; needed for joins. ``lock``: ``update``, or a weaker one:
+    ``no key update``, ``share``, ``key share`` (with the last two, two workers can hold the same
+    row).
 
-    Returns a list: entities for a select of one mapped class, else the driver's rows. Raises
-    WrongConnection (no transaction, SQLite), WrongSelect, or ConfigError for another ``lock``.
+    Returns a list: entities for a select of one mapped class, else rows. Raises WrongConnection
+    (no transaction, SQLite), WrongSelect, or ConfigError for another ``lock``.
     """
-    check_lock(lock)
-    kind, inside = recognise(connection)
-    if kind:
-        return _RUNNERS[kind](inside, select, params, of, lock)
-    if "sqlite" in (name := described(connection)):
-        raise _cannot_lock_rows("sqlite")
+    if lock not in _LOCKS:
+        raise ConfigError(f"no row lock is named {lock!r}", do=suggest(str(lock), _LOCKS))
+    kind, target = recognise(connection)
+    if kind == "sqlalchemy":
+        return _claim(target, select, params, of, lock)
+    if kind == "sqlalchemy async":
+        session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
+        return session.run_sync(_claim, select, params, of, lock)
     raise WrongConnection(
-        "rows cannot be claimed on this kind of connection",
-        got=name,
-        do="Pass a SQLAlchemy Session or Connection, or a psycopg, asyncpg or Django connection",
+        "rows can be claimed on a Session or a Connection of SQLAlchemy",
+        got=described(connection),
+        do="On another connection, write FOR UPDATE OF the table SKIP LOCKED, in a transaction",
     )
 
 
-def _cannot_lock_rows(dialect: str) -> WrongConnection:
-    why = (
-        "SQLite cannot lock rows, and SQLAlchemy silently omits FOR UPDATE: every worker would "
-        "get the same rows"
-        if dialect == "sqlite"
-        else f"the connection is to {dialect}, not PostgreSQL"
-    )
-    return WrongConnection(why, do="Run this on PostgreSQL, in tests too: leasework.testing")
-
-
-def _text(select: Any, of: Any, lock: str) -> str:
-    if not isinstance(select, str):
-        raise WrongSelect(
-            "on this connection, the select must be text",
-            got=select,
-            do="For a SQLAlchemy select, pass a SQLAlchemy Session or Connection",
-        )
-    return claiming(select, of, lock)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Raise WrongSelect if PostgreSQL refuses to lock the rows."""
-    try:
-        yield
-    except Exception as error:
-        if found := refused(error.__cause__ or error):  # frameworks wrap the driver's error
-            raise found from error
-        raise
-
-
-def _psycopg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
-    text = _text(select, of, lock)
-    check_psycopg(connection, _NO_TRANSACTION, _BEGIN["psycopg"])
-    with _explained():
-        return connection.execute(text.encode(), params).fetchall()
-
-
-async def _psycopg_async(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
-    text = _text(select, of, lock)
-    check_psycopg(connection, _NO_TRANSACTION, _BEGIN["psycopg"])
-    with _explained():
-        cursor = await connection.execute(text.encode(), params)
-        return await cursor.fetchall()
-
-
-async def _asyncpg(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
-    text = _text(select, of, lock)
-    check_asyncpg(connection, _NO_TRANSACTION, _BEGIN["asyncpg"])
-    with _explained():
-        return list(await connection.fetch(text, *(params or ())))
-
-
-def _django(connection: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
-    if connection.vendor != "postgresql":
-        raise _cannot_lock_rows(connection.vendor)
-    text = _text(select, of, lock)
-    if not connection.in_atomic_block and connection.get_autocommit():
-        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["django"])
-    check_free(connection.connection)
-    with connection.cursor() as cursor, _explained():
-        cursor.execute(text, params)
-        return cursor.fetchall()
-
-
-def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
+def _claim(target: Any, select: Any, params: Any, of: Any, lock: str) -> list[Any]:
     """Run it on a Session or a Connection, which begins a transaction if there is none."""
     is_session = hasattr(target, "get_bind")
-    connection = target.connection() if is_session else target
-    if connection.dialect.name != "postgresql":
-        raise _cannot_lock_rows(connection.dialect.name)
-    if getattr(connection.connection.dbapi_connection, "autocommit", False):
-        raise WrongConnection(_NO_TRANSACTION, do=_BEGIN["sqlalchemy"])
-    check_free(connection.connection.driver_connection)
+    bound = target.get_bind() if is_session else target
+    if bound.dialect.name == "sqlite":
+        raise WrongConnection(
+            "SQLite cannot lock rows, and SQLAlchemy silently omits FOR UPDATE: every worker would "
+            "get the same rows",
+            do="Run this on PostgreSQL, in tests too: leasework.testing",
+        )
+    check_sqlalchemy(
+        target,
+        "the connection is not in a transaction: the rows would be unlocked at once",
+        "Use an engine without AUTOCOMMIT, and `with session.begin():`",
+    )
     statement = _locking(select, of, lock)
     # refresh what the session loaded before: until the lock, the row could change
     options = {"execution_options": {"populate_existing": True}} if is_session else {}
-    with _explained():
-        result = target.execute(statement, params, **options)
+    result = target.execute(statement, params, **options)
     if is_session:
         described = getattr(statement, "column_descriptions", [])
         if len(described) == 1 and described[0]["entity"] is described[0]["expr"]:
@@ -139,15 +71,11 @@ def _sqlalchemy(target: Any, select: Any, params: Any, of: Any, lock: str) -> li
 
 
 def _locking(select: Any, of: Any, lock: str) -> Any:
-    from sqlalchemy import Select, TextClause, text
+    from sqlalchemy import Select
 
-    if isinstance(select, TextClause):
-        return text(claiming(select.text, of, lock)).bindparams(*select._bindparams.values())
-    if isinstance(select, str):
-        return text(claiming(select, of, lock))
     if not isinstance(select, Select):
         raise WrongSelect(
-            "rows are claimed by a select of one table, not by a union or another statement",
+            "rows are claimed by a select of one table, not by a union, text or another statement",
             got=type(select).__name__,
         )
     if getattr(select, "_for_update_arg", None) is not None:
@@ -175,20 +103,3 @@ def _one_table(select: Any) -> Any:
         got=", ".join(str(part).replace("\n", " ") for part in froms) or "no table",
         do="Say which rows to claim: of=Order",
     )
-
-
-async def _sqlalchemy_async(target: Any, select: Any, params: Any, of: Any, lock: str) -> Any:
-    session = target if hasattr(target, "run_sync") else target()  # async_scoped_session
-    return await session.run_sync(_sqlalchemy, select, params, of, lock)
-
-
-Run = Callable[[Any, Any, Any, Any, str], list[Any] | Awaitable[list[Any]]]
-
-_RUNNERS: dict[str, Run] = {
-    "psycopg": _psycopg,
-    "psycopg async": _psycopg_async,
-    "asyncpg": _asyncpg,
-    "sqlalchemy": _sqlalchemy,
-    "sqlalchemy async": _sqlalchemy_async,
-    "django": _django,
-}

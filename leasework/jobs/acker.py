@@ -6,13 +6,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from msgspec import structs
+
 from leasework import errors
 from leasework.errors import storable
+from leasework.jobs.logged import lines_of
 from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import BatchSize, Service, ServiceContext
 from leasework.model.backoff import Backoff
-from leasework.model.job import ClaimedJob
 from leasework.model.outcome import COMPLETED, PLAIN, Decision, Outcome, decide
 from leasework.model.states import State
 from leasework.store.jobs import Acked, AckItem
@@ -38,10 +40,8 @@ class Acker(Service):
         self._registry = registry
         self._running = running
         self._slots = slots
-        self.on_written: Callable[[], None] = lambda: None
+        self.on_written: Callable[[Sequence[Pair]], None] = lambda batch: None
         """Called after each batch. The executor sets it."""
-        self.on_limited: Callable[[ClaimedJob], None] | None = None
-        """Called for each job with limits whose outcome was recorded."""
         self._queue: deque[Pair] = deque()
         self._locked: list[Pair] = []
         """Outcomes whose rows were locked. They wait here and do not delay others."""
@@ -101,7 +101,11 @@ class Acker(Service):
     def _decide(self, claim: Claim, outcome: Outcome) -> Decision:
         task = self._registry.find(claim.job.task)
         backoff = task.options.backoff if task else _DEFAULT_BACKOFF
-        return decide(claim.job, outcome, backoff, self._env.rng.random())
+        decision = decide(claim.job, outcome, backoff, self._env.rng.random())
+        keeps = decision.error is not None or (task and task.options.keep_log)
+        if keeps and (log := lines_of(claim, self._limits.error_chars)):
+            decision = structs.replace(decision, log=log)
+        return decision
 
     def _report(self, claim: Claim, decision: Decision) -> None:
         job = claim.job
@@ -199,11 +203,7 @@ class Acker(Service):
                     outcome=str(item.decision.state),
                 )
         self._since = self._env.boot_now()
-        if self.on_limited:
-            for claim, _ in recorded:
-                if claim.job.lane is not None:
-                    self.on_limited(claim.job)
-        self.on_written()
+        self.on_written(recorded)
 
 
 def _size(decision: Decision) -> int:
@@ -211,5 +211,6 @@ def _size(decision: Decision) -> int:
     if decision is COMPLETED:
         return _ROW_BYTES
     return _ROW_BYTES + sum(
-        len(text or "") for text in (decision.result, decision.error, decision.traceback)
+        len(text or "")
+        for text in (decision.result, decision.error, decision.traceback, decision.log)
     )

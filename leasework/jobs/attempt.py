@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from leasework import errors, own_tasks
 from leasework.jobs.context import Context, OnConnection, SyncContext, around
 from leasework.jobs.failed_starts import Starts
+from leasework.jobs.logged import keep_lines
 from leasework.jobs.running import Claim, timed_out
 from leasework.jobs.steps import StepRecorder, StepTools, Suspended
 from leasework.jobs.tasks import Registry, TaskFunction
@@ -53,10 +54,6 @@ class _NoThread(RuntimeError):
     """The system starts no further thread."""
 
 
-class _Unfit(Exception):
-    """An upcast failed."""
-
-
 class Attempts:
     """Runs attempts: ``of(claim)`` runs the handler in its task's executor."""
 
@@ -82,6 +79,7 @@ class Attempts:
             "thread": self._run_thread,
             "process": in_process,
         }
+        keep_lines()
         self._steps = StepTools(
             self._users,
             StepRecorder(self._users, self._env),
@@ -92,7 +90,6 @@ class Attempts:
             context.settings.payload_limit,
         )
         self._slots = slots
-        self._process = own_tasks.generation
         self._threads: ThreadPoolExecutor | None = None
         self.worker_id = ""
         self.state: Any = None
@@ -125,7 +122,9 @@ class Attempts:
             if job.version != task.version:
                 if not task.knows(job.version):
                     return self._unknown_version(task, job)
-                job = self._brought_up(task, claim)
+                if failed := self._bring_up(task, claim):
+                    return failed
+                job = claim.job
             if (job.crashes or job.deadlines) and not await self._marked(claim):
                 return None if claim.lost else stopped(claim)
             work = self._executors[task.executor](task, claim)
@@ -142,8 +141,6 @@ class Attempts:
             return Snooze(1.0)
         except errors.ServerError as error:  # as in a failover, to a server that is a replica yet
             return Unable(f"its start could not be recorded: {error}", 1.0)
-        except _Unfit as error:
-            return Fail(*error.args)
         except asyncio.CancelledError:  # from claim.end(), before or after the handler
             return None if claim.lost or claim.completed_elsewhere else stopped(claim)
         except Exception as error:  # not the handler's: its errors are outcomes
@@ -200,16 +197,15 @@ class Attempts:
             why = error.what if isinstance(error, errors.BadPayload) else errors.told(error)
             return Discard(f"the handler ran to its end, but its result is lost: {why}")
 
-    def _brought_up(self, task: TaskFunction, claim: Claim) -> ClaimedJob:
-        """Bring the arguments to the version of this worker. Raises _Unfit."""
+    def _bring_up(self, task: TaskFunction, claim: Claim) -> Fail | None:
+        """Bring the arguments to the version of this worker. Return why an upcast failed."""
         job = claim.job
         try:
             payload = task.brought_up(job.payload, job.version)
         except BaseException as error:  # also SystemExit, and a panic of an extension
-            failed = describe(error, self._limits.error_chars)
-            raise _Unfit(failed.error, failed.traceback) from None
+            return describe(error, self._limits.error_chars)
         claim.job = job._replace(payload=payload, version=task.version)
-        return claim.job
+        return None
 
     def _unknown_task(self, job: ClaimedJob) -> Outcome:
         """Leave jobs of this task to nodes that know it."""
@@ -246,7 +242,7 @@ class Attempts:
         if job.crashes:
             began = await self._store.start(*mine, now())
         if began and job.deadlines:
-            claim.deadline = await self._store.start_deadline(*mine, now())
+            began, claim.deadline = await self._store.start_deadline(*mine, now())
         claim.stop = None  # not to cancel this task itself
         if not began:
             claim.end("lost")
@@ -257,9 +253,9 @@ class Attempts:
     async def _spanned(self, work: Awaitable[Outcome], claim: Claim) -> Outcome:
         outcome: Outcome | None = None
         try:
-            with running(claim.job, self.worker_id) as attempt:
+            with running(claim.job, self.worker_id) as ended:
                 outcome = await self._guarded(work, claim)
-                attempt.ended(outcome)
+                ended(outcome)
         except BaseException as error:  # the application's tracing fails, not the job
             if isinstance(error, KeyboardInterrupt) and _from_keyboard():
                 raise
@@ -271,10 +267,7 @@ class Attempts:
         try:
             outcome = await running
         except BaseException as error:  # SystemExit and foreign subclasses too
-            own_tasks.leave_if_copy(self._process, error)
             return self._raised(error, claim)
-        if self._process != own_tasks.generation:  # the handler forked, and this is the child
-            own_tasks.leave_if_copy(self._process)
         return outcome if claim.suspend is None else _hidden(claim, outcome)
 
     def _raised(self, error: BaseException, claim: Claim) -> Outcome:
@@ -318,7 +311,6 @@ class Attempts:
         ``ctx.cancelled``."""
         loop = asyncio.get_running_loop()
         job = claim.job
-        process = self._process
         context = self._context(SyncContext, claim)
         context._run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result()
         arguments = (context,) if task.takes_context else ()
@@ -329,9 +321,7 @@ class Attempts:
             try:
                 returned = task.handler(*arguments, **task.values.read(job.payload))
             except BaseException as error:
-                own_tasks.leave_if_copy(process, error)
                 return None, error
-            own_tasks.leave_if_copy(process)  # the handler forked, and this is the child
             return returned, None
 
         timer = loop.call_later(job.timeout, claim.cancelled.set) if job.timeout else None
@@ -526,12 +516,12 @@ def _from_keyboard() -> bool:
 
 def describe(error: BaseException, limit: int) -> Fail:
     """What an error says, and its traceback, without secrets. A long traceback keeps its end."""
-    said, trace = errors.told(error)[:1000], None
+    said, trace = errors.told(error)[:2000], None  # a secret is masked before it is cut
     with suppress(BaseException):  # the error's own methods may raise
         start = place = error.__traceback__
         while place:  # skip our own frames and those of the thread pool
             ours = place.tb_frame.f_code.co_filename == __file__
             start, place = (place.tb_next if ours else None) or start, place.tb_next
         lines = traceback.format_exception(type(error), error, start)
-        trace = errors.without_secrets("".join(lines)[-limit:])[:limit]
-    return Fail(errors.without_secrets(said)[:limit], trace)
+        trace = errors.without_secrets("".join(lines)[-2 * limit :])[-limit:]
+    return Fail(errors.without_secrets(said)[: min(limit, 1000)], trace)

@@ -16,11 +16,11 @@ from leasework import errors
 from leasework.config import Settings, check_text
 from leasework.env import Env, id_of
 from leasework.jobs import tracing
-from leasework.jobs.bulk import BulkJobs, Pair, not_a_job
+from leasework.jobs.bulk import BulkJobs, Pair
 from leasework.jobs.family import cancel_family
 from leasework.model.codec import Codec, opened, sealed
 from leasework.model.filter import JobFilter
-from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable, encode
+from leasework.model.job import JobRecord, JobRequest, OnConflict, R, Unreadable, checked, encode
 from leasework.model.moments import Duration, checked_timeout
 from leasework.model.states import FINISHED, State
 from leasework.store.reports import Reports
@@ -104,6 +104,9 @@ class Batch(NamedTuple, Generic[J]):
     jobs: list[J]
     """One that was not created, because another job holds its unique key, is no member."""
 
+    def __repr__(self) -> str:
+        return f"Batch(id={self.id!r}, jobs=[{len(self.jobs):,} jobs])"
+
 
 class EnqueueOn(Protocol):
     async def enqueue(
@@ -133,8 +136,7 @@ class Client:
 
     async def enqueue(self, request: JobRequest[Any], on: Any = None) -> Job[Any]:
         """Enqueue one job. ``on`` is a connection of the user's: the job joins its transaction."""
-        if not isinstance(request, JobRequest):
-            raise not_a_job(request)
+        request = checked(request)
         sent = self._env.new_id()
         if tracing.traces():
             with tracing.enqueueing([(sent, request)]) as trace:
@@ -204,7 +206,8 @@ class Client:
             return await self._on.enqueue(on, jobs, limit)
         retried = False
         bulk = None if isinstance(jobs, list) else jobs
-        for attempt in range(Tuning.enqueue_tries):
+        attempt = 0
+        while True:
             try:
                 if bulk is not None and not retried and await self._copied(bulk, batch):
                     return None
@@ -225,9 +228,7 @@ class Client:
                 if unknown and not all(map(_seen_by_a_retry, jobs)):
                     raise  # they may have run already
                 await asyncio.sleep(self._env.jitter(Tuning.enqueue_first_pause * 3**attempt, 0.25))
-        raise errors.Unavailable(
-            "the database did not answer", do="Try again. leasework doctor checks the connection"
-        )
+                attempt += 1
 
     async def _copied(self, jobs: BulkJobs, batch: BatchGiven | None) -> bool:
         """Insert the jobs by COPY. Return False if that is not possible or not permitted."""
@@ -245,11 +246,14 @@ class Client:
             raise no_such_job(job)
         return self._readable(record)
 
-    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        """List jobs. See ``App.jobs``."""
+    async def jobs(
+        self, wanted: JobFilter, limit: int, *, to_the_end: bool = False
+    ) -> list[JobRecord]:
+        """List jobs. See ``App.jobs``. ``to_the_end``: without a time limit."""
         if not 1 <= limit <= 10_000:
             raise errors.BadJob("limit must be from 1 to 10,000", got=limit)
-        return [self._readable(record) for record in await self._reports.jobs(wanted, limit)]
+        found = await self._reports.jobs(wanted, limit, to_the_end=to_the_end)
+        return [self._readable(record) for record in found]
 
     def _readable(self, record: JobRecord) -> JobRecord:
         """The record with its arguments and result decoded."""
@@ -301,10 +305,8 @@ class Client:
             left = None if limit is None else limit - (self._env.boot_now() - started)
             if left is not None and left <= 0:
                 if record is None:
-                    raise away or errors.Unavailable(
-                        "the database did not answer",
-                        do="Try again. leasework doctor checks the connection",
-                    )
+                    assert away
+                    raise away
                 raise errors.WaitTimeout(
                     f"job {record.id} is {record.state} after {limit:g} s",
                     do="The job continues. Wait again, or check its state",

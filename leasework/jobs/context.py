@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, overload
 from uuid import UUID
 
 from leasework.config import Limits
-from leasework.errors import BadJob, JobCancelled, LeaseworkError, shorten, storable
+from leasework.errors import BadJob, JobCancelled, LeaseworkError, storable, without_secrets
 from leasework.jobs.running import Claim, timed_out
 from leasework.jobs.steps import (
     OnSteps,
@@ -144,7 +144,7 @@ class Context:
         job = self.claim.job
         if self.claim.completed_elsewhere:
             return  # its row stays locked until the handler's transaction ends
-        text = shorten(storable(str(note)), Limits.text_chars) if note else None
+        text = without_secrets(storable(str(note)[:1000]))[: Limits.text_chars] if note else None
         mine = (self.claim.node, job.id, job.claim_token)
         try:
             answer = await self._store.progress(*mine, float(share), text)

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from dataclasses import dataclass
 from types import coroutine
 from typing import Any, TypeVar
 from uuid import UUID
@@ -60,18 +61,14 @@ class LocalQueue:
         return self.running < self.slots - self.reserved or (self.slots == 1 and self.last_limited)
 
 
+@dataclass(eq=False, slots=True)
 class _Turn:
     """A runner: its task, and whether its job has suspended."""
 
-    __slots__ = ("_executor", "queue", "suspended", "task")
-
-    def __init__(
-        self, executor: Executor, queue: LocalQueue, task: own_tasks.OwnTask[None]
-    ) -> None:
-        self._executor = executor
-        self.queue = queue
-        self.task = task
-        self.suspended = False
+    _executor: Executor
+    queue: LocalQueue
+    task: own_tasks.OwnTask[None]
+    suspended: bool = False
 
     def on_suspend(self) -> None:
         """Let another runner take over the queue."""
@@ -95,7 +92,7 @@ class Executor:
         self._emit = context.emit
         self.running = running
         self.acker = acker
-        acker.on_written = self.pump_all
+        acker.on_written = lambda batch: self.pump_all()
         self._membership = membership
         self._attempts = attempts
         self._tasks: set[own_tasks.OwnTask[None]] = set()

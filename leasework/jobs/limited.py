@@ -7,18 +7,16 @@ other jobs are claimed by the producer, with other statements.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
 
-from leasework.jobs.acker import Acker
+from leasework.jobs.acker import Acker, Pair
 from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.producer import Claimer
-from leasework.jobs.running import Claim
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import Service, ServiceContext
-from leasework.model.job import ClaimedJob
 from leasework.store.limits import Walk
 
 POLL_SECONDS = 0.4
@@ -29,9 +27,13 @@ SYNC_SECONDS = 60.0
 VISITS = 200
 """Lanes that one statement looks at."""
 FEW_VISITS = 20
-"""The fewest lanes that it looks at, so that a few tenants are seen together."""
+"""The fewest lanes that it looks at, so that a few tenants are seen together, and that lanes which
+share a key with those in which jobs have ended have their turns."""
 WALK_SHARE = 10
-"""It rests this many times as long as a walk took, at most a second: full lanes cost time."""
+"""It rests this many times as long as a walk took: full lanes cost time. While lanes in which jobs
+have ended fill its claims, it rests on its way."""
+MOST_REST_SECONDS = 0.6
+"""The longest rest. With the walk itself, a job still starts within about a second."""
 AHEAD_SECONDS = 0.05
 """How long before its start a job with a rate is claimed. The claim's own time would otherwise be
 lost to the rate."""
@@ -39,22 +41,32 @@ _GOLDEN = 0.6180339887498949
 
 
 class LaneWalk:
-    """Which lanes of a queue the next claim tries: where jobs have just ended, and the next ones of
-    a walk over all lanes. A walk that is over begins again after a rest."""
+    """Which lanes of a queue the next claim tries: the next ones of a walk over all lanes, and then
+    those where jobs have just ended. A walk that is over begins again after a rest."""
 
     def __init__(self) -> None:
         self.after = ""
         self.phase = 0.0
         self.plenty = False
-        """The last claim found as many jobs as it asked for."""
+        """The last claim found as many jobs as it asked for in the lanes that it walked over."""
         self.look_at = 0.0
         """When the walk goes on, or the next one begins."""
         self._rest = 0
-        self._began: float | None = None
+        self._took: float | None = None
+        """How long the claims of this walk took. None: none is under way."""
         self._passed = 0
         """How many lanes the walk has passed."""
         self._rested_at = 0.0
         """When it may begin at the earliest."""
+        self._asked_at = 0.0
+        self._few_at = 0.0
+        """When a claim for lanes in which jobs have ended looks at a few others again."""
+        self.lanes = False
+        """The last look over lanes saw some."""
+        self.nudged = False
+        """A job of another queue has ended, which may share a key with lanes of this one."""
+        self._rested = 0.0
+        """How long this walk has rested on its way, in seconds."""
 
     def look(self, now: float) -> None:
         """Begin to walk as soon as it has rested."""
@@ -65,32 +77,44 @@ class LaneWalk:
     ) -> tuple[int, list[str] | None, str, int, float] | None:
         """The number of jobs, hints, cursor, number of visits and phase of the next claim. None:
         none is worth it. ``ended``: the lanes in which jobs have ended."""
+        self._asked_at = now
         if self._rest:  # of the share of the last lane
             return min(wanted, self._rest), [self.after], self.after, 0, self.phase
         hints, walks = list(dict.fromkeys(ended)), now >= self.look_at
-        if not (walks or self.plenty or hints):
+        if not (walks or self.plenty or hints or self.nudged):
             return None
-        if walks and self._began is None:
-            self._began, self._passed = now, 0
+        if walks and self._took is None:
+            self._took, self._passed, self._rested = 0.0, 0, 0.0
         if self.plenty:  # most lanes have room
             visits = min(max(wanted, FEW_VISITS), VISITS)
             return wanted, None, self.after, visits, self.phase
-        return wanted, hints, self.after, VISITS if walks else 0, self.phase
+        few = FEW_VISITS if self.nudged or now >= self._few_at else 0
+        visits = VISITS if walks else few
+        return wanted, hints, self.after, visits, self.phase
 
     def answered(self, found: Walk, wanted: int, visits: int, now: float) -> None:
         """Note what a claim found."""
         if self._rest:
             self._rest = self._rest - len(found.jobs) if found.jobs else 0
             return
-        self.plenty = len(found.jobs) == wanted and visits > 0
+        filled = len(found.jobs) == wanted and visits > 0
+        self.plenty = filled and found.passed <= found.seen
         if visits:
             self.after, self.phase = found.after, (self.phase + _GOLDEN) % 1.0
-            self._passed += found.passed
+            self._passed += min(found.passed, found.seen)
             self._rest = found.rest if self.plenty else 0
+            took = now - self._asked_at
+            self._few_at = now + took
+            self.lanes, self.nudged = found.seen > 0, False
+            self._took = None if self._took is None else self._took + took
+        if filled and not self.plenty and visits == VISITS:  # by lanes where jobs had ended
+            pause = min(WALK_SHARE * (now - self._asked_at), MOST_REST_SECONDS - self._rested)
+            self._rested += pause
+            self.look_at = self._rested_at = now + pause
         # few slots choose few lanes, of which none may give a job: paused tasks, locked rows
-        if visits and found.around and self._passed >= found.seen:
-            took = 0.0 if self._began is None else now - self._began
-            self._began, self._rested_at = None, now + min(WALK_SHARE * took, 1.0)
+        if self._took is not None and found.around and self._passed >= found.seen and visits:
+            rest = min(WALK_SHARE * self._took, MOST_REST_SECONDS)
+            self._took, self._rested_at = None, now + rest
             self.look_at = max(now + POLL_SECONDS, self._rested_at)
         if found.opens_in is not None:
             self.look_at = min(self.look_at, now + max(0.002, found.opens_in))
@@ -110,12 +134,8 @@ class _Queue:
 
     def idle(self) -> int:
         """How many jobs more could start at once."""
-        waiting = sum(1 for _ in takewhile(_is_limited, self.local.waiting))
-        return self.local.slots - self.local.running - waiting
-
-
-def _is_limited(claim: Claim) -> bool:
-    return claim.job.lane is not None
+        limited = takewhile(lambda claim: claim.job.lane is not None, self.local.waiting)
+        return self.local.slots - self.local.running - sum(1 for _ in limited)
 
 
 class LimitedClaimer(Service):
@@ -141,7 +161,6 @@ class LimitedClaimer(Service):
         for queue in self._queues.values():
             queue.local.on_room = partial(self._on_room, queue, queue.local.on_room)
         acker.on_written = partial(self._on_written, acker.on_written)
-        acker.on_limited = self._on_limited
         self._ended = {name: deque[str](maxlen=VISITS) for name in self._queues}
         """Lanes in which jobs of this process have ended, by queue."""
 
@@ -157,15 +176,18 @@ class LimitedClaimer(Service):
         if queue.walk.goes_on or queue.local.reserved:
             self.wake()
 
-    def _on_limited(self, job: ClaimedJob) -> None:
-        """The outcome of a job with limits was recorded, so that its limits may have room."""
-        if job.queue in self._ended and job.lane is not None:
-            self._ended[job.queue].append(job.lane)
-
-    def _on_written(self, others: Callable[[], None]) -> None:
+    def _on_written(self, others: Callable[[Sequence[Pair]], None], batch: Sequence[Pair]) -> None:
         """Outcomes were recorded, so that limits may have room."""
-        others()
-        if any(self._ended[name] and queue.idle() > 0 for name, queue in self._queues.items()):
+        for claim, _ in batch:
+            if claim.job.lane is not None and claim.job.queue in self._ended:
+                self._ended[claim.job.queue].append(claim.job.lane)
+                for name, queue in self._queues.items():  # they may share a key
+                    queue.walk.nudged |= queue.walk.lanes and name != claim.job.queue
+        others(batch)
+        if any(
+            (self._ended[name] or queue.walk.nudged) and queue.idle() > 0
+            for name, queue in self._queues.items()
+        ):
             self.wake()
 
     async def tick(self, now: datetime | None) -> float:
@@ -191,8 +213,9 @@ class LimitedClaimer(Service):
             # leave the next slots to limited jobs: half, or one to find out if any wait
             local.reserved = max(1, local.slots // 2) if walk.goes_on else 1
             return POLL_SECONDS  # woken when a slot is free
-        self._ended[local.name].clear()
-        wanted, _, _, visits, _ = asked
+        wanted, hints, _, visits, _ = asked
+        if hints is not None:
+            self._ended[local.name].clear()
         found = None
         try:
             found = await self._claimer.claim_limited(local, *asked, AHEAD_SECONDS)
@@ -203,6 +226,8 @@ class LimitedClaimer(Service):
         if found is None:
             return POLL_SECONDS
         walk.answered(found, wanted, visits, self._env.boot_now())
+        if found.jobs:  # the others come first now: they may share a key
+            self._queues[local.name] = self._queues.pop(local.name)
         if found.jobs or walk.goes_on:
             return 0.0
         return max(0.0, walk.look_at - self._env.boot_now())

@@ -304,6 +304,7 @@ class ProcessPool:
             task.function.__qualname__,
             task.child_imports,
             task.takes_context,
+            task.options.keep_log,
             self._settings,
             self._worker_id(),
             claim.job,
@@ -332,6 +333,8 @@ class ProcessPool:
                             pass
                         case ["progress", float() as share, str() | None as note]:
                             await self._record(claim, share, note)
+                        case ["log", str() as log]:
+                            claim.log = log
                         case [str() as kind, *given] if kind in _OUTCOMES:
                             return _OUTCOMES[kind](*given)
                         case _:

@@ -21,10 +21,11 @@ from uuid import UUID
 
 import msgspec
 
-from leasework import errors
+from leasework import errors, own_tasks
 from leasework.config import Limits, Settings
 from leasework.jobs.attempt import describe
 from leasework.jobs.context import Context, SyncContext, around
+from leasework.jobs.logged import keep_lines, lines_of
 from leasework.jobs.running import Claim
 from leasework.jobs.tasks import values_of
 from leasework.model.deadline import DueDeadline
@@ -56,6 +57,7 @@ class Request(msgspec.Struct):
     imports: list[str]
     """Modules to import before the handler's own."""
     takes_context: bool
+    keep_log: bool
     settings: str
     worker_id: str
     job: ClaimedJob
@@ -151,6 +153,7 @@ class _Operations:
 
 def _context(request: Request, link: _Link, app: Any, in_loop: bool) -> Context:
     claim = Claim(request.job, request.node, deadline=request.deadline)
+    own_tasks.HANDLER.set(claim)  # for the lines that it logs
     operations: Any = _Operations(request, link, app)
     store = cast(JobStore, operations)
     if in_loop:
@@ -200,22 +203,18 @@ def _as_async(call: Callable[[], Any]) -> Callable[[], Awaitable[Any]]:
 
 def _message_of(outcome: _Outcome, limits: Limits) -> tuple[Any, ...]:
     match outcome:
-        case Snooze(seconds):
-            return "Snooze", seconds
-        case Throttled(limit=limit, seconds=seconds):
-            return "Throttled", limit, seconds
-        case Cancel(reason):
-            return "Cancel", errors.words(reason)[: limits.error_chars]
-        case Discard(reason):
-            return "Discard", errors.words(reason)[: limits.error_chars]
-        case Complete(result):
-            return "Complete", result
-        case Fail(error, traceback):
-            return "Fail", error, traceback
+        case Throttled():
+            given = outcome.args
+        case Cancel(reason) | Discard(reason):
+            given = (errors.words(reason)[: limits.error_chars],)
+        case _:
+            given = tuple(getattr(outcome, name) for name in type(outcome).__match_args__)
+    return type(outcome).__name__, *given
 
 
 def _answer(request: Request, link: _Link) -> None:
-    pid, limits = os.getpid(), _settings_of(request.settings).limits
+    limits = _settings_of(request.settings).limits
+    keep_lines()
     try:
         outcome: _Outcome = _run(request, link, limits)
     except Throttled as throttled:
@@ -228,8 +227,10 @@ def _answer(request: Request, link: _Link) -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    if os.getpid() != pid:  # the handler forked, and this is the copy
-        os._exit(0)
+    claim = own_tasks.HANDLER.get()
+    kept = request.keep_log or not isinstance(outcome, Complete)
+    if kept and isinstance(claim, Claim) and (log := lines_of(claim, limits.error_chars)):
+        link.tell("log", log)
     link.tell(*_message_of(outcome, limits), last=True)
 
 

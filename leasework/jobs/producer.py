@@ -108,6 +108,8 @@ class Claimer:
                 await self._give_back_unknown(membership)
             if not membership.lease.valid(self._env.boot_now()):
                 return None
+            if any(queue.name in self.paused for queue in limits):  # since these were chosen
+                return {queue: Found([], more=True) for queue in limits}
             node, doubts = membership.identity.id, self._doubts
             pauses, began = (self.paused, self._paused_tasks), self._env.boot_now()
             found: dict[LocalQueue, Found] = {}
@@ -151,7 +153,7 @@ class Claimer:
         found, or None if the lease is not ours."""
         async with self._one:
             membership, doubts = self._guard.membership, self._doubts
-            held_back = self.halted or self.in_doubt
+            held_back = self.halted or self.in_doubt or queue.name in self.paused
             if held_back or not membership.lease.valid(self._env.boot_now()):
                 return None
             node, epoch = membership.identity.id, membership.epoch

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from logging import LogRecord
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -50,6 +51,10 @@ class Claim:
     """The handler completed it in its own transaction. There is no outcome to write."""
     completed_with: str | None = None
     """The result of that, as JSON."""
+    lines: deque[LogRecord] | None = None
+    """The last that its handler logged."""
+    log: str | None = None
+    """What it logged in a child process."""
     suspend: Suspend | None = None
     """What it waits for: its handler has been suspended."""
     _cancelled: threading.Event | None = None
@@ -172,6 +177,19 @@ class Overdue:
             found.append(entry | {"timeout": job.timeout})
         found.sort(key=itemgetter("seconds"), reverse=True)
         return found[: Tuning.overdue_jobs]
+
+    def long(self) -> list[dict[str, Any]]:
+        """The tasks with jobs that have run for long, for the node's row."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for claim in self._running.snapshot():
+            job, seconds = claim.job, round(self._seconds(claim), 1)
+            if not claim.ended and seconds > Tuning.long_jobs_seconds:
+                one = found.setdefault((job.task, job.queue), {"jobs": 0, "seconds": 0.0})
+                one["jobs"] += 1
+                if seconds > one["seconds"]:
+                    one |= {"seconds": seconds, "id": str(job.id)}
+        named = [{"task": task, "queue": queue, **one} for (task, queue), one in found.items()]
+        return sorted(named, key=itemgetter("seconds"), reverse=True)[: Tuning.overdue_jobs]
 
     def to_take_away(self) -> Iterator[Claim]:
         """Yield the claims past their ``requeue_after`` that were not taken away yet. Continue

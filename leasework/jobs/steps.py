@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -20,6 +21,7 @@ from leasework import own_tasks
 from leasework.env import Env
 from leasework.errors import (
     BadJob,
+    BadPayload,
     JobCancelled,
     JobFailed,
     LostClaim,
@@ -31,7 +33,7 @@ from leasework.errors import (
 from leasework.jobs.running import Claim
 from leasework.model.backoff import Backoff
 from leasework.model.codec import Codec, opened, sealed
-from leasework.model.job import JobRequest, decode, encode
+from leasework.model.job import JobRequest, Unreadable, decode, encode
 from leasework.model.moments import Duration, checked_timeout, in_seconds, is_number
 from leasework.model.outcome import StepItem, Suspend
 from leasework.model.values import Values
@@ -109,7 +111,7 @@ class StepRecorder:
         batch = [entry for entry in batch if not entry[2].done()]  # its run has ended
         if not batch:
             return
-        items = [item for _, item, _ in batch]
+        items = sorted((item for _, item, _ in batch), key=attrgetter("job.int"))
         try:
             written = await self._store.record_steps(batch[0][0].node, items, self._env.due_now())
         except (Unavailable, ServerError):
@@ -273,6 +275,8 @@ class Steps:
         result = found.result if found else await self._wait(label, "event", name, seconds)
         if result is None:
             raise WaitTimeout(f"no signal {name!r} came in time", got=timeout)
+        if isinstance(result, Unreadable):
+            raise BadPayload(f"the signal {name!r} cannot be read: {result.why}")
         return opened(self.tools.codec, result["payload"])
 
     async def _wait(self, label: str, kind: str, signal: str | None, seconds: float | None) -> Any:

@@ -23,7 +23,7 @@ from leasework.errors import (
 from leasework.jobs.context import Context
 from leasework.model.backoff import Backoff
 from leasework.model.codec import ENCODED, Codec, sealed
-from leasework.model.deadline import Callback, Promise, as_deadline
+from leasework.model.deadline import Callback, Deadline, Promise
 from leasework.model.job import (
     JOB_OPTIONS,
     JobOptions,
@@ -54,6 +54,7 @@ class TaskGiven(SharedGiven, total=False):
     backoff: Backoff | None
     executor: Executor | None
     version: int
+    keep_log: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,8 @@ class TaskOptions(SharedOptions):
     version: int = 1
     """The version of the arguments. Raise it when they change, and give an upcast from the last
     one."""
+    keep_log: bool = False
+    """Keep the last 50 lines that a handler logs, also of attempts that complete."""
 
 
 class TaskFunction:
@@ -171,7 +174,7 @@ class TaskFunction:
         payload = encode(self._label, self.values.write(given) if given else given, limit)
         if codec:
             payload = sealed(codec, self._label, payload, limit)
-        return JobRequest.of(options, payload, None, self._waits(options, given))
+        return JobRequest(options, payload, None, self._waits(options, given))
 
     def _waits(self, options: JobOptions, given: dict[str, Any]) -> dict[str, Any] | None:
         """What a job's limits and its fair queue need to know of its arguments. Raises BadJob."""
@@ -215,7 +218,7 @@ class TaskFunction:
         definition, and an encoded text that differs each time would redefine the schedule."""
         self._check_arguments((), given)
         payload = encode(self._label, self.values.write(given), self._registry.payload_limit)
-        return JobRequest.of(options, payload, None, self._waits(options, given))
+        return JobRequest(options, payload, None, self._waits(options, given))
 
     def add_upcast(self, version: int, upcast: Upcast) -> None:
         """Raises BadJob."""
@@ -342,6 +345,8 @@ class Registry:
         self.limits: dict[str, Limit] = {}
         self.fair: dict[str, FromArguments] = {}
         """By fair queue: what the tenant of a job is."""
+        self.claims: dict[str, str] = {}
+        """By queue: how workers claim its jobs."""
         self.weights: dict[str, dict[str, float]] = {}
         """By fair queue and tenant; 1 for all others."""
         self.payload_limit = payload_limit
@@ -366,9 +371,17 @@ class Registry:
 
     def promise(self, given: object) -> Promise | None:
         """Resolve a deadline's callback. Raises BadDeadline, UnknownTask."""
-        if (one := as_deadline(given)) is None:
+        if given is None:
             return None
-        return Promise.of(one, self._callback("on_breach", one.on_breach, "breach", BadDeadline))
+        if not isinstance(given, Deadline):
+            raise BadDeadline(
+                "deadline must be a Deadline",
+                got=given,
+                do="deadline=Deadline(minutes=10, on_breach=page_oncall)",
+            )
+        return Promise.of(
+            given, self._callback("on_breach", given.on_breach, "breach", BadDeadline)
+        )
 
     def on_failure(self, given: object) -> Callback | None:
         """Resolve the task for failures. Raises BadJob, UnknownTask."""
@@ -423,9 +436,6 @@ class Registry:
             for task in self
             if task.job_options.limits or task.job_options.queue in self.fair
         )
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(sorted(self._tasks))
 
     def known(self) -> tuple[str, ...]:
         """What a worker with these tasks can run: tasks, with their versions above 1."""

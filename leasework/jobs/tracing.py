@@ -3,13 +3,14 @@ Without the extra ``otel``, or if the application sets up no SDK, this does noth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from leasework.model.job import ClaimedJob, JobRequest
-from leasework.model.outcome import Cancel, Discard, Fail, Outcome, Snooze
+from leasework.model.outcome import Cancel, Discard, Fail, Outcome
 
 otel: Any = None
 """The API, or None if it is not installed."""
@@ -59,27 +60,20 @@ def enqueueing(jobs: Sequence[tuple[UUID, JobRequest[Any]]]) -> Iterator[str | N
         yield carrier.get("traceparent")
 
 
-class Attempt:
-    """The span of one attempt, which records how it ended."""
-
-    def __init__(self, span: Any) -> None:
-        self._span = span
-
-    def ended(self, outcome: Outcome) -> None:
-        self._span.set_attribute("leasework.outcome", type(outcome).__name__.lower())
-        if isinstance(outcome, Fail):
-            first = str(outcome.error).partition("\n")[0]
-            self._span.set_status(otel.Status(otel.StatusCode.ERROR, first))
-        elif isinstance(outcome, (Cancel, Discard, Snooze)):
-            why = getattr(outcome, "reason", None)
-            if why:
-                self._span.set_attribute("leasework.reason", str(why))
+def _ended(span: Any, outcome: Outcome) -> None:
+    span.set_attribute("leasework.outcome", type(outcome).__name__.lower())
+    if isinstance(outcome, Fail):
+        first = str(outcome.error).partition("\n")[0]
+        span.set_status(otel.Status(otel.StatusCode.ERROR, first))
+    elif isinstance(outcome, Cancel | Discard) and outcome.reason:
+        span.set_attribute("leasework.reason", str(outcome.reason))
 
 
 @contextmanager
-def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
+def running(job: ClaimedJob, worker_id: str) -> Iterator[Callable[[Outcome], None]]:
     """Open the span of one attempt: the root of a trace, with a link to the enqueueing span. The
-    handler's spans are its children. Call it only while :func:`traces` is true."""
+    handler's spans are its children. It yields what records how the attempt ended. Call it only
+    while :func:`traces` is true."""
     links = []
     if job.trace:
         carrier = {"traceparent": job.trace}
@@ -107,4 +101,4 @@ def running(job: ClaimedJob, worker_id: str) -> Iterator[Attempt]:
         record_exception=False,  # a handler's exception is an outcome
         set_status_on_exception=False,
     ) as span:
-        yield Attempt(span)
+        yield partial(_ended, span)

@@ -28,7 +28,6 @@ class Lost:
     def __init__(self, valid: Callable[[], bool]) -> None:
         self._valid = valid
         self._lock = threading.Lock()
-        self._set = False
         self._calls: list[Callable[[], None]] = []
         self.why: str = ""
         """The reason, or empty while it is not set."""
@@ -36,13 +35,13 @@ class Lost:
     def is_set(self) -> bool:
         """Return whether the term is lost. This also reads the clock: a process that was stopped
         finds out as soon as it asks."""
-        return self._set or not self._valid()
+        return bool(self.why) or not self._valid()
 
     def set(self, why: str) -> None:
         with self._lock:
-            if self._set:
+            if self.why:
                 return
-            self._set, self.why = True, why
+            self.why = why or "lost"
             calls, self._calls = self._calls, []
         for call in calls:
             call()
@@ -50,7 +49,7 @@ class Lost:
     def call(self, callback: Callable[[], None]) -> None:
         """Call it in the guard's thread when the term is lost, or now if it was already lost."""
         with self._lock:
-            if not self._set:
+            if not self.why:
                 self._calls.append(callback)
                 return
         callback()
@@ -111,7 +110,6 @@ class Bid:
         self.token = 0
         self.vacant_since = 0.0
         """When the last holder gave the lease up or was last alive, by the boot clock."""
-        self.granted_at = 0.0
         self.found_vacant = False
         """Nobody held the lease when this process first checked."""
         self.answer: Future[int | None] = Future()
@@ -125,7 +123,7 @@ class Bid:
     def valid(self) -> bool:
         """Return whether this process holds the term at this moment."""
         lease, membership = self._lease, self._membership
-        if lease is None or membership is None or self.lost._set:
+        if lease is None or membership is None or self.lost.why:
             return False
         if self._process != own_tasks.generation:
             return False  # after a fork, the term is the parent's
@@ -138,7 +136,6 @@ class Bid:
         if not self.answer.set_running_or_notify_cancel():
             return False
         self.token, self._lease, self._membership = token, lease, membership
-        self.granted_at = self._env.boot_now()
         self.answer.set_result(token)
         return True
 

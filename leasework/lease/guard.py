@@ -386,7 +386,8 @@ class Guard:
             if not self._stuck_seconds:
                 self.emit("loop_stuck", seconds=round(lag, 1))
             self._stuck_seconds = lag
-            await self._resign("its event loop is stuck")
+            if self._election:
+                await self._election.resign("its event loop is stuck")
         elif self._stuck_seconds and lag < self._timings.renew:
             self.emit("loop_free", seconds=round(self._stuck_seconds, 1))
             self._stuck_seconds = 0.0
@@ -443,9 +444,6 @@ class Guard:
         running jobs may need them."""
         self._standing = False
         self.contests.step_down(why, locks=False)
-        await self._resign(why)
-
-    async def _resign(self, why: str) -> None:
         if self._election:
             await self._election.resign(why)
 

@@ -13,6 +13,8 @@ from leasework.store.nodes import NodeIdentity, Signal
 class Note(Enum):
     """The messages whose name says it all."""
 
+    LEADS = "the application's leadership was gained"
+    LEADS_NOT = "the application's leadership was lost"
     ANSWERS = "the database answers again, after the lease was lost: record what waits"
     GRACE_OVER = "a job still runs after the grace: a worker process exits, a web process goes on"
     NODES_CHANGED = "another node became silent, started or ended"
@@ -45,12 +47,6 @@ class Fenced(Struct, frozen=True):
     why: str
 
 
-class Leadership(Struct, frozen=True):
-    """The application's leadership was gained or lost."""
-
-    gained: bool
-
-
 class Signalled(Struct, frozen=True):
     """Requests arrived: cancel a job, show a stack, or drain the process."""
 
@@ -69,4 +65,4 @@ class Paused(Struct, frozen=True):
     pauses: frozenset[tuple[str, str]]
 
 
-Message = Note | Joined | Refused | Renewed | Fenced | Leadership | Signalled | Halted | Paused
+Message = Note | Joined | Refused | Renewed | Fenced | Signalled | Halted | Paused

@@ -223,7 +223,7 @@ class Election:
             return True
         self._not_before = 0.0
         if won:
-            self._host.send(messages.Leadership(gained=True))
+            self._host.send(messages.Note.LEADS)
             if not self._stands():  # we were stopped meanwhile
                 await self.resign("stopped")
         return True
@@ -235,10 +235,10 @@ class Election:
         if lease.phase is Phase.STEPPING_DOWN:
             self.named.report_lost()
             lease.stopped()
-            self._host.send(messages.Leadership(gained=False))
+            self._host.send(messages.Note.LEADS_NOT)
 
     async def resign(self, why: str) -> None:
         if self.named.lease.phase is Phase.HOLDER:
             self.named.lease.step_down(why)
-            self._host.send(messages.Leadership(gained=False))
+            self._host.send(messages.Note.LEADS_NOT)
             await self.named.resign()

@@ -113,17 +113,6 @@ def check_name(name: object) -> None:
         raise BadDeadline(f"name must be text of 1 to {Limits.text_chars} characters", got=name)
 
 
-def as_deadline(given: object) -> Deadline | None:
-    """What a caller gave as ``deadline``. Raises BadDeadline."""
-    if given is None or isinstance(given, Deadline):
-        return given
-    raise BadDeadline(
-        "deadline must be a Deadline",
-        got=given,
-        do="deadline=Deadline(minutes=10, on_breach=page_oncall)",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Callback:
     """The task to call on a breach, and the options of its job as JSON."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 WIDTH = 1.2
@@ -12,13 +11,8 @@ _FIRST_SECONDS = 0.001
 Counts = dict[int, int]
 
 
-def class_of(seconds: float) -> int:
-    """The class of a duration, as in sql/history/roll_up.sql. Class 0 is below 1.2 ms."""
-    return math.floor(math.log(max(seconds / _FIRST_SECONDS, 1.0)) / math.log(WIDTH) + 1e-9)
-
-
 def class_seconds(number: int) -> float:
-    """The middle of a class, in seconds."""
+    """The middle of a class, in seconds. Class 0 is below 1.2 ms."""
     return float(_FIRST_SECONDS * WIDTH ** (number + 0.5))
 
 
@@ -27,8 +21,8 @@ def class_bound(number: int) -> float:
     return float(_FIRST_SECONDS * WIDTH ** (number + 1))
 
 
-def added(parts: Iterable[Mapping[str, int]]) -> Counts:
-    """Add the counts per class of several rows, whose keys are text as in JSON."""
+def added(parts: Iterable[Mapping[str, int] | Counts]) -> Counts:
+    """Add the counts per class of several rows, whose keys may be text, as in JSON."""
     total: Counts = {}
     for part in parts:
         for number, count in part.items():

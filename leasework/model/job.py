@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from leasework.config import Limits
 from leasework.errors import BadJob, BadPayload, storable
@@ -29,7 +29,6 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """Matches the escape of a NUL, but not an escaped backslash before the text "u0000"."""
 _LENGTHS = ("timeout", "requeue_after", "run_in", "unique_for")
 """Options in seconds, which may be given as a timedelta."""
-_TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class OnConflict(StrEnum):
@@ -161,53 +160,34 @@ def _as_json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-@dataclass(init=False, slots=True, frozen=True)
-class JobRequest(Generic[R]):
+class JobRequest(Struct, Generic[R], frozen=True, gc=False):  # nothing in it refers back
     """A job to enqueue, made by ``task.job(...)``. ``R`` is what its handler returns. Jobs with
     the same options share one object, because a bulk enqueue makes many."""
 
     options: JobOptions
     payload: str
     """The arguments, as the JSON text of one object."""
-    trace: str | None
+    trace: str | None = None
     """The enqueueing span as W3C's traceparent. The client sets it if there is tracing."""
-    waits: dict[str, Any] | None
+    waits: dict[str, Any] | None = None
     """The limits with their keys, and the tenant, as ``leasework.enqueue`` takes them. None: it has
     neither."""
 
-    def __init__(self, task: str, payload: str, *, trace: str | None = None, **options: Any):
-        """``options`` are fields of :class:`JobOptions`. Raises BadJob."""
-        if trace is not None and not _TRACE.fullmatch(str(trace)):
-            raise BadJob("trace must be a traceparent", got=trace)
-        _set_options(self, JobOptions(task, **options))
-        _set_payload(self, payload)
-        _set_trace(self, trace)
-        _set_waits(self, None)
+    @staticmethod
+    def named(task: str, payload: str, **options: Any) -> JobRequest[Any]:
+        """Make a job of a task that this process does not know. ``options`` are fields of
+        ``JobOptions``. Raises BadJob."""
+        return JobRequest(JobOptions(task, **options), payload)
 
     def __getattr__(self, name: str) -> Any:
         """The fields of its options are also its own."""
-        if name.startswith("__") or name == "options":
+        if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.options, name)
 
-    @staticmethod
-    def of(
-        options: JobOptions,
-        payload: str,
-        trace: str | None = None,
-        waits: dict[str, Any] | None = None,
-    ) -> JobRequest[Any]:
-        """Make a request of options that were already checked."""
-        made = _new_request(JobRequest)
-        _set_options(made, options)
-        _set_payload(made, payload)
-        _set_trace(made, trace)
-        _set_waits(made, waits)
-        return made
-
     def traced(self, trace: str | None) -> JobRequest[R]:
         """Return the same job with another trace context."""
-        return JobRequest.of(self.options, self.payload, trace, self.waits)
+        return structs.replace(self, trace=trace)
 
     def then(self, following: JobRequest[Any]) -> JobRequest[R]:
         """Return the same job, with another to enqueue when it completes, in one transaction with
@@ -216,11 +196,9 @@ class JobRequest(Generic[R]):
             await app.enqueue(fetch.job(7).then(parse.job(7)).then(publish.job(7)))
 
         Raises BadJob for a job with ``history=False``, whose completion leaves nothing."""
-        if not isinstance(following, JobRequest):
-            raise BadJob("not a job", got=following, do="Make one with task.job(...)")
-        whole = _longer(self.options.as_json, following.as_callback())
+        whole = _longer(self.options.as_json, checked(following).as_callback())
         options = replace(self.options, on_success=whole["on_success"])
-        return JobRequest.of(options, self.payload, self.trace, self.waits)
+        return structs.replace(self, options=options)
 
     def as_callback(self) -> dict[str, Any]:
         """The same as :meth:`as_request`, for a job that the database enqueues later."""
@@ -245,17 +223,16 @@ def _longer(job: dict[str, Any], following: dict[str, Any]) -> dict[str, Any]:
     return {**job, "on_success": following}
 
 
+def checked(given: Any) -> JobRequest[Any]:
+    """Raises BadJob for what is no job."""
+    if not isinstance(given, JobRequest):
+        raise BadJob("not a job", got=given, do="Make one with task.job(...)")
+    return given
+
+
 BulkJob = tuple[int, JobOptions, str, str | None]
 """A job in a bulk insert: its id as a number, options, payload, trace. If jobs share their options,
 the garbage collector has nothing to scan in it."""
-
-# These bypass the frozen class's __init__, which takes twice as long.
-_new_request = JobRequest.__new__
-_slots: Any = JobRequest
-_set_options = _slots.options.__set__
-_set_payload = _slots.payload.__set__
-_set_trace = _slots.trace.__set__
-_set_waits = _slots.waits.__set__
 
 
 def _check(job: JobOptions) -> None:
@@ -454,6 +431,8 @@ class JobRecord(JobLine):
     """Why it was cancelled, or a cancel was requested."""
     traceback: str | None = None
     """Of ``last_error``, if a handler raised it: for developers, because it names files."""
+    batch: UUID | None = None
+    """The batch that it is a member of."""
 
 
 def levels(value: Any) -> Iterator[list[Any]]:

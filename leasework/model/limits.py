@@ -67,10 +67,8 @@ class Throttled(Exception):
 
     def key_in(self, lane: str | None) -> str | None:
         """The key of its limit in a job's lane, or None if the job does not have the limit."""
-        for key in (lane or "").split("|")[1:]:
-            if key.partition(":")[0] == self.limit:
-                return key
-        return None
+        keys = (lane or "").split("|")[1:]
+        return next((key for key in keys if key.partition(":")[0] == self.limit), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class Limit:
         if self.cost is not None and self.rate is None:
             raise ConfigError("cost needs a rate", do="Give rate=Rate(90_000, per=60)")
         for label in ("key", "cost"):
-            _check_source(label, getattr(self, label))
+            check_source(label, getattr(self, label))
 
     def throttled(self, retry_after: Duration | str) -> Throttled:
         """What a handler raises when the other side refuses more requests for ``retry_after``
@@ -141,11 +139,6 @@ class Limit:
         return [source for source in (self.key, self.cost) if isinstance(source, str)]
 
 
-def check_fair(source: object) -> None:
-    """Raises ConfigError."""
-    _check_source("fair", source)
-
-
 def tenant_of(source: FromArguments, arguments: Mapping[str, Any]) -> str:
     """The tenant of a job of a fair queue; empty if it has none. Raises BadJob."""
     return key_text("a tenant", _read(source, arguments)) or ""
@@ -183,7 +176,8 @@ def _of_header(text: str) -> float | None:
     return max(0.0, (until - Clock().wall_now()).total_seconds())
 
 
-def _check_source(label: str, source: object) -> None:
+def check_source(label: str, source: object) -> None:
+    """Raises ConfigError."""
     if source is not None and not isinstance(source, str) and not callable(source):
         raise ConfigError(
             f"{label} must be the name of an argument, or a function of the arguments",

@@ -59,19 +59,17 @@ class LockKey(Struct, frozen=True):
         }
 
 
-def lock_key(target: Any, *, namespace: str = "", wide: bool = False) -> LockKey:
-    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair. ``namespace``
-    and a colon are put before a name. ``wide`` allows an object's number of more than 32 bits: such
-    a pair gets the key of the name ``class:object``. Smaller ones stay pairs, so that code with and
-    without ``wide`` excludes each other. Raises ConfigError."""
-    if namespace:
-        check_text("a namespace", namespace, Limits.text_chars)
+def lock_key(target: Any, *, wide: bool = False) -> LockKey:
+    """Return the key of a name, of a number of 64 bits, or of a (class, object) pair. ``wide``
+    allows an object's number of more than 32 bits: such a pair gets the key of the name
+    ``class:object``. Smaller ones stay pairs, so that code with and without ``wide`` excludes each
+    other. Raises ConfigError."""
     if isinstance(target, str):
-        return _named(_in_namespace(namespace, target))
+        return _named(check_text("a lock's name", target, Limits.text_chars))
     if _is_number(target):
-        return _raw(target, namespace)
+        return _raw(target)
     if isinstance(target, tuple) and len(target) == 2:
-        return _pair(target[0], target[1], namespace, wide)
+        return _pair(target[0], target[1], wide)
     raise ConfigError(
         "an advisory lock is a name, a number or a (class, object) pair",
         got=target,
@@ -97,30 +95,18 @@ def letters(key: int) -> str | None:
     return raw.decode() if plain else None
 
 
-def _in_namespace(namespace: str, name: str) -> str:
-    full = f"{namespace}:{name}" if namespace else name
-    check_text("a lock's name", name, Limits.text_chars)
-    return check_text("a lock's name with its namespace", full, Limits.text_chars)
-
-
 def _named(name: str) -> LockKey:
     key = key_of_name(name)
     return LockKey(key, None, None, name, Noted("key", key, name))
 
 
-def _raw(number: int, namespace: str) -> LockKey:
-    if namespace:
-        raise ConfigError(
-            "a number has no namespace: it is the key itself",
-            got=f"{number} in {namespace!r}",
-            do="Leave namespace= out, or lock a name",
-        )
+def _raw(number: int) -> LockKey:
     _check_bits("a lock's number", number, 64)
     spelt = letters(number)
     return LockKey(number, None, None, f"{spelt} ({number})" if spelt else str(number))
 
 
-def _pair(kind: Any, number: Any, namespace: str, wide: bool) -> LockKey:
+def _pair(kind: Any, number: Any, wide: bool) -> LockKey:
     if not _is_number(number):
         raise ConfigError(
             "the object of a (class, object) pair is a whole number",
@@ -128,16 +114,13 @@ def _pair(kind: Any, number: Any, namespace: str, wide: bool) -> LockKey:
             do=f'For other ids lock a name: advisory_lock("{kind}:{number}")',
         )
     if isinstance(kind, str):
-        name = _in_namespace(namespace, kind)
+        name = check_text("a lock's name", kind, Limits.text_chars)
         class_id, noted = class_of_name(name), Noted("class", class_of_name(name), name)
-    elif _is_number(kind) and not namespace:
+    elif _is_number(kind):
         _check_bits("a lock's class", kind, 32)
         name, class_id, noted = str(kind), kind, None
     else:
-        raise ConfigError(
-            "the class of a pair is a name, or a number of 32 bits without a namespace",
-            got=kind if not namespace else f"{kind!r} in {namespace!r}",
-        )
+        raise ConfigError("the class of a pair is a name, or a number of 32 bits", got=kind)
     label = f"{name}:{number}"
     if not -(1 << 31) <= number < 1 << 31:
         if not wide:

@@ -62,15 +62,14 @@ def default_grace(moments: Moments) -> float:
 class Plan(Struct, frozen=True):
     """What one call decided. In time order: ``jumped`` (the first and the last of many missed
     ticks, which are recorded as one), ``missed``, ``fires``. ``jumped`` and ``missed`` are never
-    both filled. ``next_at`` is the first undecided tick, or None if there are no more. If ``more``
-    is true, it is already due: call again."""
+    both filled. ``next_at`` is the first undecided tick, or None if there are no more. If it is
+    due already, call again."""
 
     fires: tuple[datetime, ...]
     missed: tuple[datetime, ...]
     jumped: tuple[datetime, datetime] | None
     high_water: datetime | None
     next_at: datetime | None
-    more: bool
 
 
 def plan(
@@ -95,7 +94,7 @@ def plan(
         first = spec.next_after(high_water)
     due = _take(spec, first, now, limit + 1)
     if first is None or not due:
-        return Plan((), (), None, high_water, first, more=False)
+        return Plan((), (), None, high_water, first)
 
     fits = len(due) <= limit
     newest = due[-1] if fits else _last_before(spec, first, now + _INSTANT)
@@ -114,7 +113,6 @@ def plan(
         jumped=jumped,
         high_water=decided,
         next_at=following,
-        more=following is not None and following <= now,
     )
 
 

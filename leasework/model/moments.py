@@ -1,7 +1,8 @@
-"""Moments that can be stored, and lengths of time."""
+"""Moments that can be stored, lengths of time, and what happened over time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -45,6 +46,12 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
+def sparkline(counts: Sequence[int]) -> str:
+    """A bar for each count, as text."""
+    top = max(counts, default=0) or 1
+    return "".join("·▁▂▃▄▅▆▇█"[-(-8 * count // top)] for count in counts)
+
+
 def rate_text(per_second: float) -> str:
     """A rate in the first unit in which it is 1 or more: ``10/s``, ``12/h``."""
     units = {"s": 1, "min": 60, "h": 3600, "day": 86400}
@@ -55,9 +62,8 @@ def rate_text(per_second: float) -> str:
 
 def checked_timeout(timeout: Duration | None) -> float | None:
     """Return the timeout in seconds. Raises ConfigError."""
-    seconds: Any = in_seconds(timeout)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float | None):
-        raise ConfigError("timeout must be seconds, a timedelta, or None to wait", got=timeout)
-    if seconds is not None and not 0 <= seconds < 1e9:
-        raise ConfigError("timeout must be 0 to 1e9 seconds, or None to wait", got=timeout)
+    seconds: float | None = in_seconds(timeout)
+    if seconds is not None and not is_number(seconds, 0, 1e9):
+        rule = "seconds from 0 to 1e9, a timedelta, or None to wait"
+        raise ConfigError(f"timeout must be {rule}", got=timeout)
     return seconds

@@ -10,8 +10,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.config import Limits
-from leasework.errors import BadJob, BadPayload, shorten, storable, told, words
+from leasework.errors import BadJob, BadPayload, shorten, storable, told, without_secrets, words
 from leasework.model.backoff import Backoff
+from leasework.model.fingerprint import fingerprint
 from leasework.model.job import ClaimedJob, encode
 from leasework.model.limits import Throttled
 from leasework.model.moments import Duration, in_seconds, is_number
@@ -120,12 +121,20 @@ class Decision(Struct, frozen=True):
     error: str | None = None
     """Of a cancelled job: the reason."""
     traceback: str | None = None
+    log: str | None = None
+    """The last lines that the handler logged, if they are kept."""
     result: str | None = None
     counts: bool = True
     """False: this run is subtracted from ``attempt``."""
     held_because: str | None = None
     waits: str | None = None
     """What a suspended job waits for."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Of the error of an attempt that failed."""
+        failed = self.state in (State.RETRYABLE, State.DISCARDED)
+        return fingerprint(self.error) if failed and self.error is not None else None
 
 
 COMPLETED = Decision(State.COMPLETED)
@@ -174,7 +183,8 @@ def _held(because: str, run_in: float = 0.0, error: str | None = None) -> Decisi
 
 def _text(reason: object) -> str:
     """Return a handler's reason, of whatever type, as text."""
-    return storable(words(reason))[: Limits.error_chars]
+    text = storable(words(reason)[: 2 * Limits.error_chars])
+    return without_secrets(text)[: Limits.error_chars]
 
 
 OUTCOMES = (Snooze, Throttled, Cancel, Discard)

@@ -24,7 +24,8 @@ from leasework.loops.service import ServiceContext
 from leasework.model.states import State
 from leasework.node.plan import EXIT_FENCED, NodePlan
 from leasework.node.watchdog import Watchdog
-from leasework.store.listener import Wakeups
+from leasework.pg.connection.faults import shortages
+from leasework.store.listener import Listener
 from leasework.store.nodes import NodeIdentity, Signal
 from leasework.store.store import Store
 
@@ -42,17 +43,17 @@ class GuardsHost(Host):
     recorder: Recorder
     processes: ProcessPool
     executor: Executor
-    wakeups: Wakeups
+    wakeups: Listener
     receive: Callable[[messages.Message], None]
     """Called in the user's loop with the guard's messages."""
     drains: Callable[[], bool]
     """Whether a person may drain this process."""
-    loop: asyncio.AbstractEventLoop
-    """The user's loop."""
-    not_returned: list[tuple[UUID, int]]
-    """Claims to give back: (job, token). The node does it if it stops before that."""
 
     def __post_init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        """The user's loop."""
+        self.not_returned: list[tuple[UUID, int]] = []
+        """Claims to give back: (job, token). The node does it if it stops before that."""
         context = self.context
         self._settings, self._env, self._emit = context.settings, context.env, context.emit
         self._timings = context.settings.timings
@@ -61,6 +62,8 @@ class GuardsHost(Host):
         self._overdue = Overdue(self._env, self._running, self._emit)
         self._user = threading.get_ident()
         self._assigned = take_assigned_node_id()
+        self._chosen = str(assigned_node_id() or "") or None
+        """The id that our parent chose, even after it was taken."""
         self._limited = self.registry.limited()[:MOST_LIMITED]
         self._looks: list[Signal] = []
         """Signals of people who want to see a job's stack."""
@@ -70,6 +73,7 @@ class GuardsHost(Host):
         self._halted = False
         """A person has halted the node's claims, by the guard's last report."""
         self._heard_at = 0.0
+        self._shortages, self._refused_at = shortages.count, float("-inf")
 
     def new_identity(self) -> NodeIdentity:
         self.watchdog.call_off()  # the guard is alive, and the old identity has ended
@@ -141,19 +145,23 @@ class GuardsHost(Host):
         return self._acker.backlog
 
     def info(self) -> dict[str, Any]:
+        now = self._env.boot_now()
+        if shortages.count != self._shortages:  # refused, because the server lacks something
+            self._shortages, self._refused_at = shortages.count, now
         return {
-            "assigned": str(assigned_node_id() or "") or None,
+            "assigned": self._chosen,
             "drains": self.drains(),
             "halted": self._halted,
             "running": self._running.started(),
             "in_hand": len(self._running),
             "unrecorded": self._acker.backlog,
             "listening": self.wakeups.healthy,
-            "pooled": self.wakeups.pooled,
             "deaf_seconds": self._deaf_seconds(),
             "loop_stuck": self._stuck_seconds(),
             "cannot_start": self.processes.starts.trouble,
             "overdue": self._overdue.listing(),
+            "long": self._overdue.long(),
+            "refused": shortages.newest if now - self._refused_at < 60.0 else "",
             "limits": self.registry.has_limits,
             "limited": self._limited,
         }

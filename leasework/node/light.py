@@ -19,13 +19,13 @@ from leasework.lease.guard import Guard
 from leasework.lease.host import Host
 from leasework.loops.recorder import Recorder
 from leasework.loops.service import Loop
-from leasework.node.reach import longest_join, not_joined, reach_database
-from leasework.store.listener import Handlers, Wakeups
+from leasework.node.reach import reach_database, registered
+from leasework.store.listener import Handlers, Listener
 from leasework.store.nodes import NodeIdentity
 from leasework.store.store import Store
 from leasework.telemetry import Emit
 
-MakeWakeups = Callable[[Handlers, Emit], Wakeups]
+MakeWakeups = Callable[[Handlers, Emit], Listener]
 
 
 @dataclass(eq=False)
@@ -93,17 +93,13 @@ class LightNode(Host):
         recording.start()
         self._wakeups.start()
         try:
-            await asyncio.wait(
-                {self._joined, guarding},
-                timeout=longest_join(settings),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            if not self._joined.done() and not guarding.done():
-                raise not_joined()
-            if not self._joined.done():  # otherwise start() would wait forever
+            joining = asyncio.ensure_future(registered(self._joined, settings))
+            await asyncio.wait({joining, guarding}, return_when=asyncio.FIRST_COMPLETED)
+            if guarding.done() and not self._joined.done():  # otherwise start() would wait for it
+                joining.cancel()
                 await guarding
                 raise errors.Unavailable("this process's guard stopped before it held a lease")
-            await self._joined
+            await joining
             self._started.set()
             await guarding
         finally:

@@ -13,7 +13,6 @@ from leasework import errors, own_tasks
 from leasework.config import Settings
 from leasework.duties.deadlines import DeadlineSweeper
 from leasework.duties.leading import leader_duties
-from leasework.duties.once import OncePerDeploy
 from leasework.duties.syncer import Syncer
 from leasework.env import LOOP_FACTORY, Env
 from leasework.jobs.acker import Acker
@@ -32,7 +31,7 @@ from leasework.loops.service import Loop, Outage, Service, ServiceContext
 from leasework.model.outcome import Stopped
 from leasework.node.host import GuardsHost
 from leasework.node.plan import NodePlan, Tools
-from leasework.node.reach import longest_join, not_joined, reach_database
+from leasework.node.reach import reach_database, registered
 from leasework.store.listener import Handlers
 from leasework.store.nodes import NodeIdentity, Signal
 
@@ -60,8 +59,6 @@ class Node:
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._stopping = False
         self._given_back = 0
-        self._not_returned: list[tuple[UUID, int]] = []
-        """Waiting claims of which it is unknown whether they were given back."""
         self._cancelled = 0
         self._limited: LimitedClaimer | None = None
         """Claims jobs with limits, if the application has limits or fair queues."""
@@ -124,8 +121,6 @@ class Node:
             services.append(Syncer(context, plan.release, plan.planned, self.guard, on_change))
         if self._limited:
             services.append(self._limited)
-        if plan.once:
-            services.append(OncePerDeploy(context, plan.once))
         self._loops = {each.name: Loop(each, self._env, self._emit) for each in services}
         self.recorder.wake = self._loops["recorder"].wake_from_any_thread
 
@@ -140,8 +135,6 @@ class Node:
             self.wakeups,
             self.receive,
             lambda: self.on_drain is not None,
-            self._loop,
-            self._not_returned,
         )
 
     def leads(self) -> bool:
@@ -157,13 +150,10 @@ class Node:
         self._start_guard()
         try:
             self.wakeups.start()
-            async with asyncio.timeout(longest_join(self._settings)):
-                await asyncio.shield(self._joined)
-        except BaseException as error:
+            await registered(self._joined, self._settings)
+        except BaseException:
             # also if the start is cancelled: a guard alone would lead without its duties
             await asyncio.shield(self._leave())
-            if isinstance(error, TimeoutError):
-                raise not_joined() from None
             raise
         outage = Outage(lambda: self._store.database_now(self._env.due_now()))
         for loop in self._all_loops():
@@ -193,7 +183,7 @@ class Node:
             try:
                 self._given_back += await self._store.give_back(node, batch, self._env.due_now())
             except errors.LeaseworkError:  # once more at the end; else another node rescues them
-                self._not_returned += batch
+                self._host.not_returned += batch
 
     async def _drain(self) -> None:
         if not await self.executor.wait_idle(self._settings.grace):
@@ -221,7 +211,7 @@ class Node:
         # Jobs that did not end in time or could not be recorded. Once this node's row is deleted, a
         # rescue would count them as crashed. Their tokens refuse what these runs still write.
         left = self.executor.busy()
-        await self._give_back([*self._not_returned, *self.running.pairs()])
+        await self._give_back([*self._host.not_returned, *self.running.pairs()])
         given_back, cancelled = self._given_back, self._cancelled
         self._emit("node_stopped", given_back=given_back, cancelled=cancelled, running=left)
         with suppress(errors.LeaseworkError):
@@ -267,7 +257,7 @@ class Node:
                 self.executor.end_all("lost")
             case messages.Note.ANSWERS:
                 self._on_database_back()
-            case messages.Leadership():
+            case messages.Note.LEADS | messages.Note.LEADS_NOT:
                 for loop in [*self._duties.values(), self._loops["deadlines"]]:
                     loop.wake()
             case messages.Note.NODES_CHANGED:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from msgspec import Struct, field
 
 from leasework.duties.syncer import Planned
 from leasework.jobs.context import OnConnection
-from leasework.model.job import JobRequest
-from leasework.store.listener import Handlers, Wakeups
+from leasework.store.listener import Handlers, Listener
 from leasework.store.store import Store
 from leasework.telemetry import Emit
 
@@ -32,8 +30,6 @@ class NodePlan(Struct, frozen=True):
     queues: dict[str, int]
     """Queue → slots. Empty: stand for election and schedule, but run no jobs."""
     planned: Sequence[Planned] = ()
-    once: Sequence[JobRequest[Any]] = ()
-    """Jobs to enqueue when the node has joined. Their unique keys admit only the first of each."""
     claims: Mapping[str, str] = field(default_factory=dict)
     """Queue → how it is claimed: ``rows`` (default) or ``advisory``."""
     hard_exit: bool = False
@@ -50,5 +46,5 @@ class Tools(Struct, frozen=True):
     users: Store
     claims: Store
     guard_store: Callable[[str], Store]
-    wakeups: Callable[[Handlers, Emit], Wakeups]
+    wakeups: Callable[[Handlers, Emit], Listener]
     on_connection: OnConnection

@@ -11,17 +11,17 @@ from leasework.store.store import Store
 from leasework.telemetry import Emit
 
 
-def longest_join(settings: Settings) -> float:
-    """How long a process may take to register, in seconds. It has a connection already, and must
-    not keep it for ever from others that are short of one as well."""
-    return settings.call_timeout + settings.recover_within
-
-
-def not_joined() -> errors.Unavailable:
-    return errors.Unavailable(
-        "this process could not register in time",
-        do="Check that the server, the role and the pooler permit enough connections",
-    )
+async def registered(joined: asyncio.Future[None], settings: Settings) -> None:
+    """Wait until this process has registered. Raises Unavailable if that takes long: it has a
+    connection already, and must not keep it from others that are short of one as well."""
+    try:
+        async with asyncio.timeout(settings.call_timeout + settings.recover_within):
+            await asyncio.shield(joined)
+    except TimeoutError:
+        raise errors.Unavailable(
+            "this process could not register in time",
+            do="Check that the server, the role and the pooler permit enough connections",
+        ) from None
 
 
 async def reach_database(store: Store, settings: Settings, env: Env, emit: Emit) -> None:

@@ -24,18 +24,22 @@ def _swept(rows: list[Row]) -> Swept:
     return Swept(tuple(Breach(*row[1:]) for row in rows if row[1] is not None), rows[0][0])
 
 
+def _started(rows: list[Row]) -> tuple[bool, DueDeadline | None]:
+    return bool(rows), DueDeadline(*rows[0]) if rows and rows[0][1] else None
+
+
 class DeadlineStore(Operations):
     @operation("deadline/sweep", answer=_swept)
     async def sweep(self, limit: int, now: Now) -> Swept:
         """Decide at most ``limit`` passed deadlines, and enqueue their callbacks. Any process may
         do this at any time."""
 
-    @operation("deadline/start")
+    @operation("deadline/start", answer=_started)
     async def start_deadline(
         self, node: UUID, job: UUID, token: int, now: Now
-    ) -> DueDeadline | None:
+    ) -> tuple[bool, DueDeadline | None]:
         """Note that the claim's job starts: arm its deadline if it counts from the first start.
-        Return the deadline, or None if the claim was lost."""
+        Return whether the claim holds, and the deadline; None: it ended long ago."""
 
     @operation("deadline/arm", waits=True)
     async def arm_deadline(

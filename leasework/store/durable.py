@@ -140,26 +140,12 @@ class DurableReports(Operations):
 
 class DurableStore(DurableReports):
     @operation("step/record")
-    async def _record_steps(
-        self,
-        node: UUID,
-        jobs: Sequence[UUID],
-        tokens: Sequence[int],
-        names: Sequence[str],
-        results: Sequence[str],
-        seconds: Sequence[float],
-        now: Now,
-    ) -> set[tuple[UUID, str]]: ...
-
     async def record_steps(
-        self, node: UUID, items: Sequence[StepItem], now: Now
+        self, node: UUID, steps: Sequence[StepItem], now: Now
     ) -> set[tuple[UUID, str]]:
-        """Record steps, each under its live claim. Return the (job, name) of those recorded. A
-        repetition of the same call finds its own."""
-        items = sorted(items, key=lambda item: item.job.int)  # rows are locked in this order
-        columns: Any = map(list, zip(*items, strict=True))
-        jobs, tokens, names, results, seconds = columns
-        return await self._record_steps(node, jobs, tokens, names, results, seconds, now)
+        """Record steps, each under its live claim, in the order of their jobs: rows are locked in
+        it. Return the (job, name) of those recorded. A repetition of the same call finds its
+        own."""
 
     @operation("step/wait")
     async def wait_in_step(

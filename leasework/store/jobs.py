@@ -6,23 +6,21 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
 
-from leasework.errors import BadPayload, LeaseworkError, PermissionDenied
+from leasework.errors import LeaseworkError, PermissionDenied
 from leasework.model.begins import Begins, Range
 from leasework.model.job import COLUMNS, BulkJob, ClaimedJob, JobRecord, JobRequest, plain_first_try
 from leasework.model.outcome import Decision
 from leasework.model.states import State
-from leasework.pg.connection.encodings import words_in_ascii
 from leasework.pg.connection.fast.copying import NULL, field, text
 from leasework.pg.connection.fast.link import Row
 from leasework.store.durable import MAKE_BATCH
-from leasework.store.operation import Now, Operations, Term, count, operation
+from leasework.store.operation import Now, Operations, Term, operation
 
 _RANGE = [f"range_{name}" for name in Range._fields]
 
@@ -221,23 +219,22 @@ class JobStore(Operations):
             "results": [d.result for d in decisions] if any(d.result for d in decisions) else [],
             "now": now,
         }
-        if all(d.state is State.COMPLETED for d in decisions):
+        if all(d.state is State.COMPLETED and not d.log for d in decisions):
             left = await self.pool.fetch("job/ack_completed", params)  # shorter
         else:
+            prints, logs = [d.fingerprint for d in decisions], [d.log for d in decisions]
             params |= {
                 "states": [str(d.state) for d in decisions],
                 "run_in": [d.run_in for d in decisions],
                 "errors": [d.error for d in decisions],
                 "tracebacks": [d.traceback for d in decisions],
+                "fingerprints": prints if any(prints) else [],
+                "logs": logs if any(logs) else [],
                 "counts": [d.counts for d in decisions],
                 "held": [d.held_because for d in decisions],
                 "waits": [d.waits for d in decisions],
             }
-            fetch = partial(self.pool.fetch, "job/ack")
-            try:
-                left = await fetch(params)
-            except BadPayload:
-                left = await fetch({**params, **words_in_ascii(params)})
+            left = await self.pool.fetch("job/ack", params)
         # left: the jobs that were not written, and whether this node still has each of them
         written = frozenset([item.job for item in items])
         if not left:
@@ -263,14 +260,14 @@ class JobStore(Operations):
     @operation("job/completion", answer=_completion)
     async def completion(self, node: UUID, job: UUID, token: int) -> Completion: ...
 
-    @operation("job/give_back", answer=count)
+    @operation("job/give_back", answer=len)
     async def give_back(
         self, node: UUID, claims: Sequence[tuple[UUID, int]], now: Now = None
     ) -> int:
         """Give claims back without counting the run. Cancelled jobs end. Return how many; those
         whose rows are locked stay ours."""
 
-    @operation("job/give_back_unknown", answer=count)
+    @operation("job/give_back_unknown", answer=len)
     async def give_back_unknown(
         self, node: UUID, epoch: int, known: Sequence[int], now: Now = None
     ) -> int:

@@ -23,9 +23,10 @@ class Walk(NamedTuple):
     rest: int = 0
     """What is left of the share of that lane."""
     passed: int = 0
-    """How many lanes are behind it: it claimed what it could of them."""
+    """How many lanes are behind it: it claimed what it could of them. More than ``seen``: and of
+    lanes in which jobs had ended."""
     seen: int = 0
-    """How many lanes it looked at."""
+    """How many lanes the walk looked at."""
     around: bool = True
     """It saw the end of the queue's lanes."""
     opens_in: float | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from leasework import errors, own_tasks
 from leasework.config import Settings
@@ -33,28 +32,10 @@ lock is free and it is the turn of the named node (``node token seq name``). Eac
 ``q`` without a subject: look at all queues."""
 
 
-class Wakeups(Protocol):
-    """Receives notifications. Polling continues without them."""
-
-    def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    def check(self) -> None:
-        """Test now whether notifications arrive, if they did so far."""
-
-    @property
-    def healthy(self) -> bool:
-        """Whether a notification to ourselves arrived recently."""
-
-    @property
-    def pooled(self) -> bool:
-        """Whether there is a pooler, through which no notification arrives: only polling works."""
-
-
 @dataclass(eq=False)
 class Listener:
-    """Calls its handlers in the event loop for the notifications of this schema's channel."""
+    """Calls its handlers in the event loop for the notifications of this schema's channel. Polling
+    continues without it."""
 
     _settings: Settings
     _env: Env
@@ -65,7 +46,9 @@ class Listener:
     def __post_init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
         self.healthy = False
+        """A notification to ourselves arrived recently."""
         self.pooled = False
+        """There is a pooler, through which no notification arrives: only polling works."""
         self._said = False
         """The event listen_lost was emitted, and wake-ups have not arrived since."""
         self._echo = ""
@@ -87,6 +70,7 @@ class Listener:
         self._store.pool.unlisten(self._on_notification)
 
     def check(self) -> None:
+        """Test now whether notifications arrive, if they did so far."""
         if self.healthy:
             self._due.set()
 

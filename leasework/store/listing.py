@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from leasework.errors import BadFilter, Unavailable
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
+from leasework.model.moments import LATEST
 from leasework.model.states import FINISHED, WAITING, State
 from leasework.store.operation import Operations
 from leasework.tuning import Tuning
@@ -34,14 +35,17 @@ class JobPage(Struct, frozen=True):
 
 
 class JobLists(Operations):
-    """Lists running jobs oldest first, those that wait for their time by that time, and all others
-    newest first."""
+    """Lists running jobs oldest first, those that wait for their time by that time, those with a
+    fingerprint by the time of their last failure, and all others newest first."""
 
     _seconds: float
     """How long a list may take that needs several statements."""
 
-    async def jobs(self, wanted: JobFilter, limit: int) -> list[JobRecord]:
-        """Return at most ``limit`` jobs that match."""
+    async def jobs(
+        self, wanted: JobFilter, limit: int, *, to_the_end: bool = False
+    ) -> list[JobRecord]:
+        """Return at most ``limit`` jobs that match. ``to_the_end``: search however long it
+        takes."""
         found: dict[UUID, None] = {}  # a job that fails again meanwhile may be met twice
         after: str | None = None
         began = self.pool.now()
@@ -50,10 +54,11 @@ class JobLists(Operations):
             found.update(dict.fromkeys(ids))
             if after is None or len(found) >= limit:
                 break
-            if self.pool.now() - began > self._seconds:
+            if self.pool.now() - began > self._seconds and not to_the_end:
                 raise Unavailable(
                     f"the list was not complete after {self._seconds:g} s",
-                    do="Narrow it, for example by a state, or raise LEASEWORK_CALL_TIMEOUT",
+                    do="Narrow it, for example by a state. `leasework jobs --all` searches to the "
+                    "end, and LEASEWORK_CALL_TIMEOUT is the limit of other calls",
                 )
         rows = await self.pool.fetch("job/records", {"ids": list(found)})
         by_id = {row[0]: JobRecord(*row) for row in rows}
@@ -62,12 +67,22 @@ class JobLists(Operations):
         return [job for job in records if wanted.state in (None, job.state)]
 
     async def job_page(self, wanted: JobFilter, after: str | None, limit: int) -> JobPage:
+        """Return a page in one step; one that goes on from another may take several, until it is
+        full or some time is over."""
         scan = _scan(wanted, limit + 1, Tuning.page_rows)
-        ids, cursors, end, looked = await self._look(wanted, after, limit + 1, scan)
-        more, ids = cursors[limit - 1] if len(ids) > limit else end, ids[:limit]
-        rows = await self.pool.fetch("web/jobs_shown", {"ids": ids})
+        ends_at = self.pool.now() + (Tuning.search_seconds if after else 0.0)
+        found: list[UUID] = []
+        looked, more = 0, True
+        while more:
+            room = limit - len(found)
+            ids, cursors, end, count = await self._look(wanted, after, room + 1, scan)
+            found += ids[:room]
+            looked += count
+            after = cursors[room - 1] if len(ids) > room else end
+            more = bool(after) and len(found) < limit and self.pool.now() < ends_at
+        rows = await self.pool.fetch("web/jobs_shown", {"ids": found})
         by_id = {row[0]: JobRecord(*row) for row in rows}  # a job that has moved may be missing
-        return JobPage([by_id[i] for i in ids if i in by_id], more, looked)
+        return JobPage([by_id[i] for i in found if i in by_id], after, looked)
 
     async def matching(
         self, wanted: JobFilter, after: str | None, most: int
@@ -79,22 +94,32 @@ class JobLists(Operations):
         return ids, cursors[-1] if len(ids) == most else end
 
     async def _look(self, wanted: JobFilter, after: str | None, limit: int, scan: int) -> Look:
+        now = await self.database_now(None) if wanted.is_relative else None
         params: dict[str, Any] = {
-            **wanted.params(),
+            **wanted.params(now),
             "nodes": await self._nodes_named(wanted.node),
             "limit": limit,
             "scan": scan,
         }
+        if wanted.batch is not None:  # its ids stand close together
+            first, last = (await self.pool.fetch("batch/span", {"batch": wanted.batch}))[0]
+            if first is None:
+                return [], [], None, 0
+            params |= {"first": max(first, wanted.first), "last": min(last, wanted.last)}
+        params["waiting"] = wanted.state not in FINISHED
+        params["finished"] = wanted.state not in WAITING and not wanted.unfinished
+        if wanted.fingerprint is not None:
+            at, last = _place(after, LATEST, _LAST)
+            return await self._by_time("web/jobs_failed", params, before_at=at, before=last)
         if wanted.state == State.RUNNING:
             return await self._running(params, after)
         if wanted.state in (State.SCHEDULED, State.RETRYABLE):
-            return await self._waiting(params, after)
+            at, last = _place(after, _LONG_AGO, _FIRST)
+            return await self._by_time("web/jobs_waiting", params, due=at, after=last)
         params["before"] = _uuid(after) if after else _LAST
         if wanted.state in FINISHED - {State.COMPLETED}:
             rows = await self.pool.fetch("web/jobs_bad", params)
         else:
-            params["waiting"] = wanted.state not in FINISHED
-            params["finished"] = wanted.state not in WAITING and not wanted.unfinished
             rows = await self.pool.fetch("web/jobs_newest", params)
         looked, last, ids = rows[0]
         end = str(last) if looked >= scan and last is not None else None
@@ -110,13 +135,11 @@ class JobLists(Operations):
             )
         return ids, [str(i) for i in ids], None, looked
 
-    async def _waiting(self, params: dict[str, Any], after: str | None) -> Look:
-        due, _, last = (after or "").partition("|")
-        params.update(due=_moment(due) if due else _LONG_AGO, after=_uuid(last) if last else _FIRST)
-        rows = await self.pool.fetch("web/jobs_waiting", params)
-        looked, last_due, last_id, ids, dues = rows[0]
-        end = f"{last_due.isoformat()}|{last_id}" if looked >= params["scan"] else None
-        cursors = [f"{d.isoformat()}|{i}" for d, i in zip(dues, ids, strict=True)]
+    async def _by_time(self, statement: str, params: dict[str, Any], **place: Any) -> Look:
+        rows = await self.pool.fetch(statement, {**params, **place})
+        looked, last_time, last_id, ids, times = rows[0]
+        end = f"{last_time.isoformat()}|{last_id}" if looked >= params["scan"] else None
+        cursors = [f"{at.isoformat()}|{i}" for at, i in zip(times, ids, strict=True)]
         return ids, cursors, end, looked
 
     async def _nodes_named(self, name: str | None) -> list[UUID] | None:
@@ -136,19 +159,23 @@ def _scan(wanted: JobFilter, limit: int, usual: int) -> int:
     """Return how many rows a statement examines."""
     if structs.replace(wanted, first=_FIRST, last=_LAST) == JobFilter():
         return limit  # each examined job matches
-    bad = wanted.state in FINISHED - {State.COMPLETED}
+    bad = wanted.state in FINISHED - {State.COMPLETED} or wanted.fingerprint is not None
     return Tuning.page_bad_rows if bad else usual
+
+
+def _place(after: str | None, time: datetime, last: UUID) -> tuple[datetime, UUID]:
+    """Read a position in a list that is ordered by a time, or return where it begins."""
+    if not after:
+        return time, last
+    at, _, job = after.partition("|")
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC), UUID(job)
+    except (ValueError, OverflowError):
+        raise BadFilter("this is not a position in the list", got=after) from None
 
 
 def _uuid(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise BadFilter("this is not a position in the list", got=text) from None
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC)
-    except (ValueError, OverflowError):
         raise BadFilter("this is not a position in the list", got=text) from None

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from leasework.model.lease import Seen
 from leasework.pg.connection.fast.link import Row
-from leasework.store.operation import Now, Operations, Term, count, operation, value
+from leasework.store.operation import Now, Operations, Term, operation, value
 
 
 class NodeIdentity(Struct, frozen=True):
@@ -161,11 +161,11 @@ class NodeStore(Operations):
     async def deaths(self, limit: int, skip: int = 0) -> list[tuple[UUID, str]]:
         """Return dead nodes with jobs to free, after the first ``skip``: (id, worker_id)."""
 
-    @operation("node/seen", answer=count)
+    @operation("node/seen", answer=len)
     async def seen(self, worker_id: str | None, now: Now) -> int:
         """Mark this death (None: all deaths) as seen by a person. Return how many were unseen."""
 
-    @operation("node/settle", answer=count)
+    @operation("node/settle", answer=len)
     async def settle(self, nodes: Sequence[UUID]) -> int:
         """Settle those of these dead nodes that hold no jobs. Return how many."""
 

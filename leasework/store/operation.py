@@ -35,8 +35,7 @@ from typing import (
 from msgspec import Struct, structs
 from psycopg.types.json import Jsonb
 
-from leasework.errors import BadPayload, Conflict, LeaseworkError
-from leasework.pg.connection.encodings import words_in_ascii
+from leasework.errors import Conflict, LeaseworkError
 from leasework.pg.connection.fast.link import Row
 from leasework.pg.connection.pool import Pool
 
@@ -126,11 +125,6 @@ def _plain(value: Any) -> Any:
 _dumps = partial(json.dumps, default=_plain)
 
 
-def count(rows: list[Row]) -> int:
-    """Return the number of rows."""
-    return len(rows)
-
-
 def value(rows: list[Row]) -> Any:
     """Return the first column of the only row."""
     return rows[0][0]
@@ -171,14 +165,9 @@ class Operations:
                 params[name] = Jsonb(value, _dumps)
             elif isinstance(value, (tuple, set, frozenset)):
                 params[name] = list(value)
-        fetch, how = self.pool.fetch, (timeout, operation.aside, operation.waits)
+        how = timeout, operation.aside, operation.waits
         try:
-            try:
-                return await fetch(operation.sql, params, *how)
-            except BadPayload:
-                if not (words := words_in_ascii(params)):
-                    raise
-                return await fetch(operation.sql, {**params, **words}, *how)
+            return await self.pool.fetch(operation.sql, params, *how)
         except Conflict:  # so that the next try does not wait for a frozen process
             with suppress(LeaseworkError):
                 old = {"seconds": self.pool.call_timeout, "now": None}

@@ -18,6 +18,12 @@ _LOOKS = 5
 class OperatorStore(Operations):
     """Each act names at most one batch of ids."""
 
+    @operation("silence/set")
+    async def silence(
+        self, kind: str, subject: str, seconds: float, who: str, reason: str, now: Now
+    ) -> None: ...
+    @operation("web/end_session")
+    async def end_session(self, session: str, now: Now) -> None: ...
     @operation("job/discard", answer=dict, waits=True)
     async def discard_many(self, jobs: Sequence[UUID], reason: str, now: Now) -> dict[UUID, str]:
         """Discard ``waiting`` and ``quarantined`` jobs. Return where each known job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -21,27 +21,13 @@ from leasework.tuning import Tuning
 class Summary(Struct, frozen=True):
     """Counts for ``status``, each at most 10,000."""
 
-    ready: int
-    running: int
-    """Among the first jobs of each level of a queue."""
     stranded: int
-    """The same, on nodes that do not exist, where no rescuer finds them."""
+    """Running jobs on nodes that do not exist, where no rescuer finds them."""
     waiting: int
     unknown: int
     quarantined: int
     unknown_tasks: Sequence[str]
-    oldest: Mapping[str, float]
-    """Queue with available jobs → seconds for which the oldest of them has been due."""
-    undated: datetime | None = None
-    """When the oldest of the finished jobs ended whose day does not exist in the history."""
-
-    @property
-    def oldest_seconds(self) -> float | None:
-        return max(self.oldest.values(), default=None)
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        return tuple(sorted(self.oldest))
+    quarantined_tasks: Sequence[str] = ()
 
 
 QUEUE_ROWS = 200
@@ -85,9 +71,17 @@ class Reports(JobLists, DurableReports):
 
     @operation("web/queues")
     async def queues(
-        self, now: Now, most: int = 5_000, limit: int = QUEUE_ROWS
+        self, now: Now, most: int = 50_000, limit: int = QUEUE_ROWS
     ) -> list[rows.QueueView]:
-        """Return the queues, at most ``limit``. ``most`` is how many jobs are counted."""
+        """Return the queues with due jobs, at most ``limit``. It counts at most ``most`` jobs, and
+        of each queue as many as of any other. Status, pages and metrics all use these counts."""
+
+    @operation("job/states")
+    async def states(
+        self, queue: str | None, task: str | None, most: int
+    ) -> list[tuple[str, str, int, int]]:
+        """Return how many jobs are in each state that is not ready: part of the tables, state, jobs
+        of that queue and task, and all that were looked at, at most ``most`` of a part."""
 
     @operation("web/names")
     async def names(self) -> tuple[list[str], list[str]]:
@@ -100,6 +94,21 @@ class Reports(JobLists, DurableReports):
         """Return the tasks with attempts of that outcome, ``discarded`` or ``retryable``, within
         that time. ``limit``: attempts that are counted. Tasks whose discarded jobs are older than
         all these have no error here."""
+
+    @operation("job/failures")
+    async def failure_groups(
+        self,
+        seconds: float,
+        limit: int,
+        now: Now = None,
+        bars: int = Tuning.trend_bars,
+        most: int = Tuning.counted_failures,
+        distinct: int = Tuning.distinct_failures,
+        looked: int = Tuning.looked_failures,
+        kinds: int = Tuning.failure_kinds,
+    ) -> list[rows.FailureGroup]:
+        """Return the failed attempts of the last ``seconds`` by fingerprint, the group with the
+        most first."""
 
     @operation("status/interrupted")
     async def interrupted(self, runs: int, limit: int = 2000) -> list[rows.InterruptedTask]:
@@ -133,6 +142,10 @@ class Reports(JobLists, DurableReports):
     @operation("node/died")
     async def died(self, seconds: float, limit: int, now: Now) -> list[rows.DeathView]:
         """Return nodes that died within that time and that no person has seen, the newest first."""
+
+    @operation("node/cut")
+    async def cut(self, node: UUID, since: datetime, limit: int = 100) -> list[UUID]:
+        """Return the jobs that a stop of this node has interrupted since then."""
 
     @operation("leader/list")
     async def leaders(self, limit: int) -> list[rows.LeaderView]: ...
@@ -213,12 +226,18 @@ class Reports(JobLists, DurableReports):
         self, kind: str | None, after: int | None, limit: int
     ) -> list[rows.EventView]: ...
     async def event_page(
-        self, kind: str | None, level: str | None, before: int | None, limit: int
+        self,
+        kind: str | None,
+        level: str | None,
+        before: int | None,
+        limit: int,
+        worker: str | None = None,
     ) -> tuple[list[rows.EventView], int | None]:
         """Return the newest events before an id, and the id at which to continue, or None."""
-        scan = Tuning.page_event_rows if kind or level else limit + 1
+        scan = Tuning.page_event_rows if kind or level or worker else limit + 1
         params = {
             "kind": kind, "level": level, "before": before, "limit": limit + 1, "scan": scan,
+            "worker": worker,
         }  # fmt: skip
         seen = await self.pool.fetch("web/events", params)
         looked, last = seen[0][:2]
@@ -238,9 +257,35 @@ class Reports(JobLists, DurableReports):
     async def counts(self, limit: int = Tuning.series) -> list[rows.CountView]:
         """Return the running totals."""
 
+    @operation("history/parts")
+    async def history_parts(
+        self, since: datetime, step: float, every: int, queue: str | None, task: str | None
+    ) -> list[rows.MinuteView]:
+        """Return the history from ``since`` in parts of ``step`` seconds, the oldest first, as if
+        each were a minute. Times are those of every so many minutes."""
+
+    @operation("history/usual")
+    async def usual(self, tasks: Sequence[str], now: Now) -> list[rows.UsualView]:
+        """Return how long these tasks took within the last day, by at most 300 minutes of each."""
+
+    @operation("status/blockers")
+    async def blockers(self, now: Now = None) -> list[rows.BlockerView]:
+        """Return the sessions that hold a strong lock on a table, or that leasework's sessions
+        wait for. Reads no table of leasework."""
+
+    @operation("status/connections")
+    async def connections(self) -> list[rows.ConnectionsView]: ...
+    @operation("silence/list")
+    async def silences(self, now: Now) -> list[rows.SilenceView]: ...
+
     @operation("status/transactions")
     async def transactions(self, limit: int, now: Now = None) -> list[rows.TransactionView]:
         """Return what blocks vacuum, the oldest snapshot first."""
+
+    @operation("web/session")
+    async def session(self, session: str) -> tuple[int, bool, bool]:
+        """Return how often all sessions of the dashboard were ended, whether this one was, and
+        whether this login of the database may record what people do."""
 
     @operation("web/tables")
     async def tables(self, now: Now = None) -> list[rows.TableView]: ...

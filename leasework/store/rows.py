@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from leasework.model.fingerprint import pattern
+
 
 class NodeView(NamedTuple):
     """A node."""
@@ -67,6 +69,8 @@ class DeathView(NamedTuple):
     died_at: datetime
     rescued: int
     """The number of jobs that were freed."""
+    tasks: list[str] = []  # noqa: RUF012
+    """Of some of these jobs."""
 
 
 class StoredSchedule(NamedTuple):
@@ -166,6 +170,37 @@ class AttemptView(NamedTuple):
     outcome: str
     error: str | None
     traceback: str | None = None
+    log: str | None = None
+    """The last lines that it logged."""
+
+
+class FailureGroup(NamedTuple):
+    """Failed attempts of some time with one fingerprint."""
+
+    fingerprint: str
+    tasks: list[str]
+    """Of the newest ones, with ``open`` and ``looked``."""
+    attempts: int
+    more: bool
+    """There may be more than these, which are not counted."""
+    jobs: int
+    more_jobs: bool
+    open: int
+    """After how many of the newest ones the job waits to be retried, or failed for good."""
+    looked: int
+    """How many these newest ones are."""
+    trend: list[int]
+    """Attempts in each part of the time, the oldest part first."""
+    first_at: datetime
+    """When it was first seen, as far back as failed attempts are kept."""
+    newest_at: datetime
+    newest_job: UUID
+    newest_error: str
+
+    @property
+    def pattern(self) -> str:
+        """What their errors have in common."""
+        return pattern(self.newest_error)
 
 
 class StackView(NamedTuple):
@@ -198,6 +233,14 @@ class MinuteView(NamedTuple):
     """From start to end, likewise."""
 
 
+class UsualView(NamedTuple):
+    """How long a task takes."""
+
+    task: str
+    run: dict[str, int]
+    """How many jobs of each class of :func:`leasework.model.history.class_seconds`."""
+
+
 class QueueView(NamedTuple):
     """A queue with jobs."""
 
@@ -209,8 +252,10 @@ class QueueView(NamedTuple):
     oldest_seconds: float | None
     """How long the available job that was due first has been due. None: no job is available."""
     oldest_id: UUID | None
-    about: int | None
-    """An estimate of ``ready``, if there is one."""
+
+    @property
+    def available(self) -> int:
+        return self.ready - self.running
 
 
 class JobDetail(NamedTuple):
@@ -278,6 +323,45 @@ class WaitView(NamedTuple):
     seconds: float
     blocked_by: list[int]
     query: str
+
+
+class BlockerView(NamedTuple):
+    """A session that blocks leasework's, or holds a strong lock on one of its tables."""
+
+    pid: int
+    role: str
+    application: str
+    state: str | None
+    open_seconds: float | None
+    """How long its transaction has been open. None: this login may not see it."""
+    table: str
+    """The table that it has locked, or empty."""
+    waiting: int
+    """How many sessions of leasework wait for it."""
+    seconds: float
+    """How long the first of them has waited."""
+    query: str
+
+
+class ConnectionsView(NamedTuple):
+    """The connections of the server, the role or the database."""
+
+    of: str
+    name: str
+    used: int
+    most: int
+    """0 or less: no limit."""
+
+
+class SilenceView(NamedTuple):
+    """Problems of a kind that a person has silenced."""
+
+    kind: str
+    subject: str
+    """Empty: all of this kind."""
+    until: datetime
+    who: str
+    reason: str
 
 
 class CountView(NamedTuple):

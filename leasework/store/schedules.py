@@ -125,22 +125,5 @@ class ScheduleStore(Operations):
     async def delete_schedule(self, app: str, name: str, in_code: bool = False) -> bool:
         """Delete a schedule that was put, or one of the code. Return False if there is none."""
 
-    @operation("schedule/backfill", waits=True)
-    async def backfill(
-        self,
-        app: str,
-        name: str,
-        moments: Sequence[datetime],
-        jobs: Sequence[UUID],
-        after: datetime | None,
-        now: Now,
-    ) -> list[datetime]:
-        """Enqueue a job for each moment that did not fire. Return these moments. ``after`` is the
-        schedule's first moment after them."""
-
-    @operation("schedule/ledger_begin")
-    async def ledger_begin(self) -> datetime | None:
-        """Return the moment from which the ledger is complete. None: nothing was ever pruned."""
-
     @operation("schedule/pause", waits=True)
     async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool: ...

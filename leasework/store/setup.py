@@ -12,7 +12,6 @@ from msgspec import Struct, field
 
 from leasework import errors
 from leasework.config import Settings
-from leasework.env import Env
 from leasework.pg.connection.connect import connect, read_iso
 from leasework.pg.connection.fast.link import Link, Row
 from leasework.pg.connection.faults import translate
@@ -22,12 +21,7 @@ from leasework.pg.schema.roles import rights
 from leasework.pg.sql import statement
 from leasework.tuning import Tuning
 
-_SERVER = (
-    "backend_pid version login database used most role_used role_most database_used database_most "
-    "settings"
-)
-_LOOKS = 5
-"""How often the clocks are compared."""
+_SERVER = "backend_pid version login database settings"
 
 
 class Tokens(Struct, frozen=True):
@@ -50,16 +44,9 @@ class Setup(Struct):
     role: str
     """What the login is for: ``worker``, ``enqueue`` or ``observer``."""
     server: dict[str, Any]
-    """version, login, database, pooled, settings, and counts of connections: used, most, and the
-    same for the role and the database."""
-    node_takes: tuple[int, int]
-    """The connections that a node holds, and how many more it opens on demand."""
+    """version, login, database, pooled and settings."""
     denied: list[str] = field(default_factory=list)
     """The privileges of the role that this login lacks, in words."""
-    offset: float = 0.0
-    """The server's time minus ours, in seconds, by the shortest round trip."""
-    offset_error: float = 0.0
-    """The error of ``offset``, plus or minus."""
     tokens: Tokens | None = None
     """None: not read."""
     differences: list[str] = field(default_factory=list)
@@ -68,7 +55,7 @@ class Setup(Struct):
     """Why the schema was not compared with a new one."""
 
 
-async def examine(settings: Settings, env: Env, role: str, readable: bool) -> Setup:
+async def examine(settings: Settings, role: str, readable: bool) -> Setup:
     """Read the set-up for a login of this ``role``. ``readable``: the application could be read, so
     that its tables are there. Raises LeaseworkError."""
     try:
@@ -77,7 +64,7 @@ async def examine(settings: Settings, env: Env, role: str, readable: bool) -> Se
             try:
                 connection.prepare_threshold = None
                 await read_iso(connection)
-                found = await _read(connection, settings, env, role)
+                found = await _read(connection, settings, role)
                 if readable:
                     with suppress(psycopg.errors.InsufficientPrivilege):  # it is among the denied
                         rows = await _ask(connection, settings, "doctor/tokens", {})
@@ -104,26 +91,16 @@ async def _ask(
     return await (await connection.execute(text.encode(), params)).fetchall()
 
 
-async def _read(connection: Link, settings: Settings, env: Env, role: str) -> Setup:
+async def _read(connection: Link, settings: Settings, role: str) -> Setup:
     (row,) = await _ask(connection, settings, "doctor/server", {})
     server = dict(zip(_SERVER.split(), row, strict=True))
     server["pooled"] = server.pop("backend_pid") != connection.info.backend_pid
     names, privileges = zip(*rights(role), strict=True)
     wanted = {"names": list(names), "privileges": list(privileges), "schema": settings.schema}
     denied = await _ask(connection, settings, "doctor/denied", wanted)
-    looks = []
-    for _ in range(_LOOKS):
-        before, wall = env.boot_now(), env.wall_now().timestamp()
-        ((theirs,),) = await _ask(connection, settings, "doctor/clock", {"now": None})
-        trip = env.boot_now() - before
-        looks.append((trip, float(theirs) - wall - trip / 2))
-    trip, offset = min(looks)
     return Setup(
         schema=settings.schema,
         role=role,
         server=server,
-        node_takes=(1 + settings.work_connections, settings.user_connections + 2),
         denied=[f"{privilege} on {name}" for name, privilege in denied],
-        offset=offset,
-        offset_error=trip / 2,
     )

@@ -33,10 +33,6 @@ class Store(
         """Send a notification, for the self-test of LISTEN. False if the server's notification
         queue is half full; then none is sent."""
 
-    def shut(self) -> None:
-        """Break every connection now. Waiting callers get Unavailable."""
-        self.pool.shut()
-
     def abandon(self) -> None:
         """Close the connections at the end of their event loop, or after it."""
         self.pool.abandon()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
@@ -37,13 +36,12 @@ class Note(NamedTuple):
 class _Memory:
     """What the methods of a context write to, instead of the database."""
 
-    def __init__(self, claim: Claim, result_bytes: int) -> None:
+    def __init__(self, claim: Claim, signals: dict[str, Any]) -> None:
         self._claim = claim
-        self._result_bytes = result_bytes
         self.reason = ""
         self.notes: list[Note] = []
         self.completion: Any = None
-        self.signals: dict[str, Any] = {}
+        self.signals = signals
         self.steps_done: dict[str, Any] = {}
 
     async def steps(self, job: UUID) -> list[Any]:
@@ -84,7 +82,7 @@ class _Memory:
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> str:
-        written = encode("result", result, self._result_bytes)
+        written = encode("result", result, Limits.result_bytes)
         self.completion = json.loads(written)
         return written
 
@@ -163,38 +161,15 @@ def context(**given: Unpack[ContextGiven]) -> FakeContext:
     Steps run; ``ctx.steps_done`` has their results. ``ctx.sleep`` returns at once.
     Raises ConfigError for an unknown argument.
     """
-    made = of_claim(FakeContext, claim_for(given), given.get("state"))
-    made.memory.signals = given.get("signals") or {}
-    return made
+    return _made(FakeContext, given)
 
 
 def sync_context(**given: Unpack[ContextGiven]) -> FakeSyncContext:
     """Make a context for a plain ``def`` handler. See :func:`context`."""
-    made = of_claim(FakeSyncContext, claim_for(given), given.get("state"))
-    made.memory.signals = given.get("signals") or {}
-    return made
+    return _made(FakeSyncContext, given)
 
 
-def of_claim(
-    kind: type[C],
-    claim: Claim,
-    state: Any = None,
-    write: Callable[[Any], Any] | None = None,
-    result_bytes: int = Limits.result_bytes,
-) -> C:
-    """Make a context of that kind for a claim. ``write`` converts the result."""
-    memory: Any = _Memory(claim, result_bytes)
-    run: Any = without_loop
-    made = kind(claim, "test", memory, memory, run, state)
-    made._write = write
-    payload = Limits.payload_bytes
-    made._step_tools = StepTools(memory, memory, memory, Env(), None, result_bytes, payload)
-    made.memory = memory
-    return made
-
-
-def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
-    """Make a claim that no database knows. Raises ConfigError for an unknown argument."""
+def _made(kind: type[C], given: ContextGiven) -> C:
     for wrong in given.keys() - ContextGiven.__annotations__.keys():
         raise ConfigError(
             f"a context has no {wrong!r}", do=suggest(wrong, ContextGiven.__annotations__)
@@ -204,7 +179,7 @@ def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
         id=given.get("job_id") or env.new_id(),
         task=given.get("task", "test"),
         queue=given.get("queue", "default"),
-        payload=payload or {},
+        payload={},
         priority=0,
         attempt=given.get("attempt", 1),
         max_attempts=given.get("max_attempts", 5),
@@ -216,4 +191,12 @@ def claim_for(given: ContextGiven, payload: Any = None) -> Claim:
         history=True,
         schedule=given.get("schedule"),
     )
-    return Claim(job, _NODE, deadline=given.get("deadline"))
+    claim = Claim(job, _NODE, deadline=given.get("deadline"))
+    memory: Any = _Memory(claim, given.get("signals") or {})
+    run: Any = without_loop
+    made = kind(claim, "test", memory, memory, run, given.get("state"))
+    made._step_tools = StepTools(
+        memory, memory, memory, env, None, Limits.result_bytes, Limits.payload_bytes
+    )
+    made.memory = memory
+    return made

@@ -5,18 +5,34 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
+
+import psycopg
 
 from leasework.app import App
 from leasework.env import Env
 from leasework.errors import ConfigError
 from leasework.pg.connection.dsn import read_dsn
 from leasework.pg.schema.scratch import empty, scratch_database
-from leasework.pg.users.rival import RivalSession, open_rival
 
 _CLOSE_SECONDS = 10.0
+
+
+class RivalSession:
+    """A second session, which :func:`open_rival_session` opens."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection: psycopg.Connection[Any] = connection
+        """In autocommit."""
+        self.pid: int = connection.info.backend_pid
+        """Of its server process."""
+
+    def execute(self, query: str, parameters: Any = None) -> list[Any]:
+        """Run one statement in its own transaction and return the rows."""
+        cursor = self.connection.execute(query.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
 
 
 @contextmanager
@@ -68,24 +84,23 @@ async def clear(app: App) -> None:
     await asyncio.to_thread(empty, settings.dsn, settings.schema)
 
 
-def open_rival_session(
-    database: App | str, beside: Any = None
-) -> AbstractContextManager[RivalSession]:
+@contextmanager
+def open_rival_session(database: App | str) -> Iterator[RivalSession]:
     """Open a second real session on the database of ``database`` (an App or a DSN), for tests of
-    locks. ``beside`` is your session, from which it must differ: see
-    :meth:`RivalSession.differs_from`. Raises SameSession."""
+    locks. The DSN must be of the server itself: a pooler shares sessions between its clients.
+    Raises ConfigError for an App that has not looked for its database."""
     dsn = database if isinstance(database, str) else database.current_dsn()
     if dsn in ("", "embedded"):
         raise ConfigError(
             "the App has not looked for its database yet", do="Call await app.dsn() first"
         )
-    return open_rival(dsn, beside)
+    with psycopg.connect(dsn, autocommit=True, application_name="rival") as connection:
+        yield RivalSession(connection)
 
 
 def refuse_uncommitted(app: App, name: str) -> None:
     """Raise ConfigError inside Django's ``transaction.atomic``, whose jobs nobody else sees."""
-    eager = "client" in vars(app)
-    if not eager and app.sync.joined(None) is not None:
+    if app.sync.joined(None) is not None:
         raise ConfigError(
             f"{name} sees only committed jobs, and this test is inside transaction.atomic",
             do="Query leasework.integrations.django.models: Job.objects.get(task_name=…), or use a "

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from leasework.app import App
-    from leasework.pg.users.rival import RivalSession
+    from leasework.testing.databases import RivalSession
 
 OPTION = "leasework_app"
 
@@ -82,13 +82,12 @@ def leasework_app(
 
 @pytest.fixture
 def rival_session() -> Iterator[Callable[..., RivalSession]]:
-    """``rival_session(app_or_dsn, beside=connection)`` opens a second real session, which ends with
-    the test. Its arguments are those of ``leasework.testing.open_rival_session``."""
+    """``rival_session(app_or_dsn)`` opens a second real session, which ends with the test."""
     from leasework.testing import open_rival_session
 
     with ExitStack() as stack:
 
-        def make(database: App | str, beside: Any = None) -> RivalSession:
-            return stack.enter_context(open_rival_session(database, beside))
+        def make(database: App | str) -> RivalSession:
+            return stack.enter_context(open_rival_session(database))
 
         yield make

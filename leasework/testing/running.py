@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,10 +11,8 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from msgspec import structs
-
 from leasework.app import App, Task
-from leasework.duties.leading import Periodic, term_of
+from leasework.duties.leading import term_of
 from leasework.duties.syncer import Planned
 from leasework.env import Env
 from leasework.errors import BadSchedule, ConfigError, JobNotFound, WaitTimeout, suggest
@@ -24,9 +22,7 @@ from leasework.model.schedule import Spec
 from leasework.node import Node
 from leasework.pg.schema.scratch import check_for_tests
 from leasework.store.rows import StoredSchedule
-from leasework.store.schedules import LeftOut
 from leasework.testing.databases import refuse_uncommitted_async
-from leasework.tuning import Tuning
 
 _LOOK_SECONDS = 0.01
 
@@ -48,7 +44,6 @@ async def drain(
     queues: Mapping[str, int] | None = None,
     timeout: Duration = 30.0,
     until: datetime | timedelta | None = None,
-    schedules: Collection[str] = (),
 ) -> list[JobRecord]:
     """Run all available jobs, and the jobs that they enqueue, until none is left.
 
@@ -59,27 +54,17 @@ async def drain(
 
     With ``until``, a moment with a time zone or a time from now, leasework's clock moves on to that
     moment, from one due time to the next, without waiting. Delayed jobs, retries and deadlines that
-    are due by then have their turn, throttled limits open, and the ``schedules`` that you name
-    fire, those of the code and those that were put::
+    are due by then have their turn, and throttled limits open::
 
         await drain(app, until=timedelta(hours=1))
-        await drain(app, until=seven, schedules=["daily_report", "report-42"])
 
     After ``timeout``, in seconds, it cancels the running jobs, gives them back, and raises
     WaitTimeout.
     The name of the database must contain the word ``test``. Raises ConfigError if it does not, or
-    for an ``until`` in the past, BadSchedule for an unknown schedule, and WrongDsn.
+    for an ``until`` in the past, and WrongDsn.
     """
     await refuse_uncommitted_async(app, "drain")
     check_for_tests((await app.located()).dsn, "drain")
-    reports = await app.reports()
-    planned = [
-        _planned(app, name)
-        for name in schedules
-        if name in app._planned or not await reports.get_schedule(app.settings.name, name)
-    ]
-    if schedules and until is None:
-        raise ConfigError("schedules need a time to fire in", do="Give until= as well")
     before, env = app.env, _MovedEnv()
     app.env = env
     try:
@@ -89,7 +74,7 @@ async def drain(
             await node._duties["stager"].stop()  # this is done here, at each moment
         ran: dict[UUID, None] = {}
         _note_claims(node, ran)
-        passing = _Passing(app, node, env, ran, planned, set(schedules))
+        passing = _Passing(app, node, env, ran)
         async with app.state_for(node):
             await _drain(passing, until, checked_timeout(timeout))
     finally:
@@ -124,15 +109,6 @@ async def _drain(
         await asyncio.shield(node.stop())
 
 
-class _Named(Periodic):
-    """Fires the schedules that a test names, without ``others``."""
-
-    others: Sequence[LeftOut] = ()
-
-    def _left_out(self) -> list[LeftOut]:
-        return [*super()._left_out(), *self.others]
-
-
 @dataclass(eq=False)
 class _Passing:
     """Runs jobs and lets time pass. It does itself what the leader's duties do when something is
@@ -142,15 +118,13 @@ class _Passing:
     node: Node
     _env: _MovedEnv
     _ran: dict[UUID, None]
-    _planned: list[Planned]
-    _named: set[str]
     _opens_in: float | None = None
     """Seconds until the first throttled limit opens."""
 
     async def until(self, end: datetime | timedelta) -> None:
         """Raises ConfigError for a moment in the past."""
         app = self._app
-        store = self._store = await app.work_store()
+        store = self._store = (await app.stores()).work
         self._term = term_of(self.node.guard)
         following: datetime | None = await store.database_now(None)
         assert following
@@ -158,13 +132,8 @@ class _Passing:
         while not self.node.leads():  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(_LOOK_SECONDS)
         await self.node._loops["deadlines"].stop()
-        context = structs.replace(self.node.context, env=self._env, store=store)
-        self._periodic = _Named(context, self._term)
-        if self._planned:
-            definitions = [planned.definition(following) for planned in self._planned]
-            await store.sync_schedules(app.settings.name, app.release, definitions, following)
         while following is not None and following <= end:
-            following = await self._moment(following, end)
+            following = await self._moment(following)
 
     async def until_idle(self) -> None:
         """Return when no job is available or runs."""
@@ -173,9 +142,9 @@ class _Passing:
         quiet = 0
         while quiet < 2:  # the first time, a claim may be under way
             before = len(ran), len(node.running)
-            queues = set((await reports.summary(None)).queues)
+            queues = {row.queue for row in await reports.queues(None) if row.available}
             if self._app.registry.has_limits:
-                store = await self._app.work_store()
+                store = (await self._app.stores()).work
                 self._opens_in, limited = await store.open_limits(self._env.due_now())
                 queues |= set(limited)
             waiting = node.executor.queues.keys() & queues
@@ -183,21 +152,14 @@ class _Passing:
             quiet = 0 if waiting or changed or len(node.running) else quiet + 1
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _moment(self, moment: datetime, end: datetime) -> datetime | None:
+    async def _moment(self, moment: datetime) -> datetime | None:
         """Do what is due at that moment. Return the next one; the same if there may be more."""
-        store, settings = self._store, self._app.settings
-        rows = settings.limits.batch_rows
+        store, rows = self._store, self._app.settings.limits.batch_rows
         self._env.move_to(moment)
         before = len(self._ran)
         staged = await store.stage(self._term(), rows, moment)
         swept = await store.sweep(rows, moment)
         waits = [staged.next_in, swept.next_in]
-        if self._named:
-            due = await store.due_schedules(settings.name, Tuning.read_rows, end)
-            others = [LeftOut(s.name, s.mark, s.missed) for s in due if s.name not in self._named]
-            self._periodic.others = others
-            await self._periodic.tick(moment)
-            waits.append((await store.next_schedule(settings.name, moment, others))[0])
         await self.until_idle()
         if staged.count or swept.breaches or len(self._ran) > before:
             return moment

@@ -3,7 +3,7 @@ loop."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,14 +20,11 @@ def drain(
     queues: Mapping[str, int] | None = None,
     timeout: Duration = 30.0,
     until: datetime | timedelta | None = None,
-    schedules: Collection[str] = (),
 ) -> list[JobRecord]:
     """Run all available jobs. See :func:`leasework.testing.drain`. Also raises ConfigError inside
     Django's ``transaction.atomic``, and so in a ``TestCase``: it sees only what is committed."""
     databases.refuse_uncommitted(app, "drain")
-    return app.sync.call(
-        running.drain(app, queues=queues, timeout=timeout, until=until, schedules=schedules)
-    )
+    return app.sync.call(running.drain(app, queues=queues, timeout=timeout, until=until))
 
 
 def assert_enqueued(app: App, task: Task[Any, Any] | str, /, **arguments: Any) -> JobRecord:

@@ -169,7 +169,8 @@ def _parts(act: str, wanted: JobFilter) -> list[JobFilter]:
         return [wanted]
     unfinished = structs.replace(wanted, unfinished=True)
     quarantined = structs.replace(wanted, state=State.QUARANTINED)
-    return [unfinished, quarantined] if act == "discard" else [unfinished]
+    both = act == "discard" and State.QUARANTINED not in wanted.not_states
+    return [unfinished, quarantined] if both else [unfinished]
 
 
 def skipped_by(done: BulkAction) -> str:

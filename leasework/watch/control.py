@@ -4,6 +4,7 @@ the code says. Each act is an event with the person and the reason."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from leasework import errors
@@ -14,20 +15,19 @@ from leasework.store.limits import LimitKeyView, LimitView, PauseView
 from leasework.store.operation import Now
 from leasework.store.reports import Reports
 from leasework.store.store import Store
+from leasework.tuning import Tuning
+from leasework.watch.facts import stale
 
-Record = Callable[..., Awaitable[None]]
 
-
+@dataclass(eq=False)
 class Control:
-    """Acts for an :class:`Operator`. ``record(act, on, count, reason)`` writes the event."""
+    """Acts for an :class:`Operator`."""
 
-    def __init__(
-        self, store: Store, reports: Reports, record: Record, now: Callable[[], Now]
-    ) -> None:
-        self._store = store
-        self._reports = reports
-        self._record = record
-        self._now = now
+    _store: Store
+    _reports: Reports
+    _record: Callable[..., Awaitable[None]]
+    """``record(act, on, count, reason)`` writes the event."""
+    _now: Callable[[], Now]
 
 
 class LimitControl(Control):
@@ -149,14 +149,16 @@ class QueueControl(PauseControl):
     kind = "queue"
 
     async def all(self) -> list[dict[str, Any]]:
-        """Every queue with jobs or a pause: how many are available, run, or wait for limits, and
-        for how long the first one that waits has been due."""
+        """Every queue with jobs, a worker or a pause: how many jobs are available, run, or wait for
+        limits, and for how long the first one that waits has been due."""
         now = self._now()
         rows = {row.queue: row for row in await self._reports.queues(now)}
         limited = {row.queue: row for row in await self._reports.limit_waits(now)}
         paused = {row.name for row in await self._reports.pauses(now) if row.kind == "queue"}
+        nodes = await self._reports.nodes(Tuning.shown_nodes)
+        worked = {queue for node in nodes if not stale(node) for queue in node.queues}
         found = []
-        for name in sorted({*rows, *limited, *paused}):
+        for name in sorted({*rows, *limited, *paused, *worked}):
             row, waits = rows.get(name), limited.get(name)
             ages = [each.oldest_seconds for each in (row, waits) if each]
             found.append(
@@ -165,6 +167,7 @@ class QueueControl(PauseControl):
                     "paused": name in paused,
                     "available": row.ready - row.running if row else 0,
                     "running": row.running if row else 0,
+                    "capped": row.capped if row else False,
                     "limited": waits.waiting if waits else 0,
                     "oldest_seconds": max((age for age in ages if age is not None), default=None),
                 }

@@ -14,6 +14,18 @@ from leasework.store.limits import LimitView, PauseView, QueueWaits
 from leasework.store.reports import Summary
 
 
+class Pace(Struct, frozen=True):
+    """How long a task takes, in seconds."""
+
+    task: str
+    lately: float | None
+    """The median of the last ten minutes. None: too few jobs."""
+    usual: float
+    """The median of the last day."""
+    longest: float
+    """What 99 % of the runs of the last day did not exceed."""
+
+
 class Facts(Struct, frozen=True):
     """Rows as the Store's operations return them. Ages come from the database's clock and are for
     people; the protocol never relies on them."""
@@ -38,6 +50,14 @@ class Facts(Struct, frozen=True):
     """Schedules whose jobs fail."""
     died: list[rows.DeathView] = field(default_factory=list)
     """Dead nodes that nobody has marked as seen, the newest first."""
+    queues: list[rows.QueueView] = field(default_factory=list)
+    """Queues with due jobs."""
+    pace: list[Pace] = field(default_factory=list)
+    """Of tasks that ran lately."""
+    blockers: list[rows.BlockerView] = field(default_factory=list)
+    connections: list[rows.ConnectionsView] = field(default_factory=list)
+    locks: rows.LockCounts | None = None
+    silences: list[rows.SilenceView] = field(default_factory=list)
     limits: list[LimitView] = field(default_factory=list)
     limited: list[QueueWaits] = field(default_factory=list)
     """Jobs that wait for limits, by queue."""
@@ -75,6 +95,11 @@ class Facts(Struct, frozen=True):
             # a node that has left is not known any more; nobody would see its events otherwise
             events=[event for event in self.events if event.worker_id not in others],
         )
+
+    @property
+    def oldest_seconds(self) -> float | None:
+        """How long the available job that was due first has been due."""
+        return max((q.oldest_seconds or 0.0 for q in self.queues if q.available), default=None)
 
     def ago(self, moment: datetime) -> float:
         """Seconds since then, at least 0."""

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
 
 from leasework import errors
-from leasework.config import DEATH_SECONDS, STOPPED_RUNS, TROUBLE_SECONDS, Settings, check_text
+from leasework.config import (
+    DEATH_SECONDS,
+    PACE_JOBS,
+    STOPPED_RUNS,
+    TROUBLE_SECONDS,
+    Settings,
+    check_text,
+)
 from leasework.env import Env
 from leasework.model.deadline import STATES
+from leasework.model.history import Counts, added, percentile
 from leasework.store.operation import Now
 from leasework.store.reports import Reports
 from leasework.store.rows import (
+    BlockerView,
     DeadlineView,
     EventView,
     LeaderView,
@@ -24,8 +37,8 @@ from leasework.store.rows import (
 )
 from leasework.telemetry import CATALOGUE
 from leasework.tuning import Tuning
-from leasework.watch.checks import problems
-from leasework.watch.facts import Facts
+from leasework.watch.checks import database_problems, problems
+from leasework.watch.facts import Facts, Pace
 from leasework.watch.finding import Finding
 
 LATELY = (
@@ -35,6 +48,7 @@ LATELY = (
     "schedules_synced",
     "deadline_breached",
     "clock_jumped",
+    "login_refused",
     "job_unreadable",
 )
 """Events that the checks judge."""
@@ -100,12 +114,29 @@ class Inspector:
 
     async def facts(self) -> Facts:
         """The facts behind ``status``, from a handful of short statements."""
+        blockers = await self._reports.blockers(self._env.due_now())
+        locked = any(row.table and (row.open_seconds or 0.0) > 1.0 for row in blockers)
+        try:
+            async with asyncio.timeout(Tuning.locked_seconds if locked else None):
+                return await self._facts(blockers)
+        except TimeoutError:
+            raise errors.Conflict("a table is locked, so it cannot be read") from None
+
+    async def _facts(self, blockers: list[BlockerView]) -> Facts:
         reports, now = self._reports, self._env.due_now()
         await reports.check_schema()
+        clock = await reports.database_now(now)
+        nodes = await reports.nodes(Tuning.read_rows)
         return Facts(
-            now=await reports.database_now(now),
+            now=clock,
             summary=await reports.summary(now),
-            nodes=await reports.nodes(Tuning.read_rows),
+            queues=await reports.queues(now),
+            pace=await self._pace(nodes, clock, now),
+            blockers=blockers,
+            connections=await reports.connections(),
+            locks=await reports.lock_counts(now),
+            silences=await reports.silences(now),
+            nodes=nodes,
             leaders=await reports.leaders(Tuning.read_rows),
             schedules=await reports.schedule_lags(Tuning.read_rows, now),
             events=await reports.lately(LATELY, TROUBLE_SECONDS, 500, now),
@@ -124,6 +155,39 @@ class Inspector:
             overdue_seconds=self._settings.overdue_seconds,
         )
 
+    async def look(self, apps: Collection[str] = ()) -> tuple[Facts | None, list[Finding]]:
+        """The facts and what is wrong now. If the facts cannot be read: None, and why."""
+        try:
+            facts = await self.facts()
+        except errors.LeaseworkError as error:
+            return None, await self.unread(error)
+        return facts, problems(facts, apps)
+
+    async def unread(self, error: errors.LeaseworkError) -> list[Finding]:
+        """Why the facts could not be read: the error, and the session that blocks, if one does."""
+        blockers = []
+        with suppress(errors.LeaseworkError):
+            blockers = await self._reports.blockers(self._env.due_now())
+        return database_problems(error, blockers)
+
+    async def _pace(self, nodes: list[NodeView], clock: datetime, now: Now) -> list[Pace]:
+        """Of tasks with jobs that run for long, or took more than a second lately."""
+        since = clock - timedelta(seconds=TROUBLE_SECONDS)
+        recent: dict[str, Counts] = {}
+        for row in await self._reports.history(since, None, Tuning.pace_rows):
+            recent[row.task_name] = added([recent.get(row.task_name, {}), row.run])
+        lately = {task: _median(counts) for task, counts in recent.items()}
+        slow = {task for task, seconds in lately.items() if seconds and seconds > 1.0}
+        slow |= {str(job["task"]) for node in nodes for job in (node.info or {}).get("long") or ()}
+        tasks = sorted(slow)[: Tuning.pace_tasks]
+        found = []
+        for task, run in await self._reports.usual(tasks, now) if tasks else []:
+            whole = added([run])
+            usual, longest = _median(whole), percentile(whole, 0.99)
+            if usual is not None and longest is not None:
+                found.append(Pace(task, lately.get(task), usual, longest))
+        return found
+
     async def _failures(self, now: Now) -> list[TaskFailures]:
         """Failures by task. The history counts whole minutes; this adds what finished since."""
         found = []
@@ -134,8 +198,8 @@ class Inspector:
         return found
 
     async def problems(self) -> list[Finding]:
-        """What is wrong now, in sentences."""
-        return problems(await self.facts())
+        """What is wrong now, in sentences: causes, each with its symptoms."""
+        return (await self.look())[1]
 
     async def app_of(self, name: str, app: str | None = None) -> str:
         """The application that the schedule belongs to. ``app`` is needed only if two applications
@@ -156,6 +220,11 @@ class Inspector:
                 f"no schedule is named {name!r}{where}", do=errors.suggest(name, known)
             )
         return chosen
+
+
+def _median(counts: Counts) -> float | None:
+    """None if there are too few."""
+    return percentile(counts, 0.5) if sum(counts.values()) >= PACE_JOBS else None
 
 
 def check_kind(kind: str | None) -> None:

@@ -16,7 +16,11 @@ class Metric(Struct, frozen=True):
 
 METRICS: dict[str, Metric] = {
     "leasework_up": Metric("1 if the database answered and its schema fits."),
-    "leasework_problems": Metric("Number of problems of this kind in leasework status.", ("kind",)),
+    "leasework_problems": Metric(
+        "Number of problems of this kind in leasework status. `cause` is the kind of problem that "
+        "explains it, or `alike` if it is shown together with others of its kind.",
+        ("cause", "kind", "subject"),
+    ),
     "leasework_notes": Metric("Number of notes of this kind in leasework status.", ("kind",)),
     # nodes
     "leasework_nodes": Metric("Number of nodes that renew their lease.", ("app", "version")),
@@ -124,7 +128,7 @@ METRICS: dict[str, Metric] = {
         "Time from due to start of finished jobs, counted by whole minutes.", ("queue",), HISTOGRAM
     ),
     "leasework_job_run_seconds": Metric(
-        "Time from start to end, counted by whole minutes.", ("queue",), HISTOGRAM
+        "Time from start to end, counted by whole minutes.", ("queue", "task"), HISTOGRAM
     ),
     "leasework_task_discarded": Metric(
         "Number of jobs that were discarded within ten minutes and not run again since. A task "

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from leasework.errors import LeaseworkError
 from leasework.model.history import Counts, class_bound, class_seconds
 from leasework.store.reports import QUEUE_ROWS, Reports
-from leasework.store.rows import CountView, LeaseCounts, QueueView
+from leasework.store.rows import CountView, LeaseCounts
 from leasework.telemetry import CATALOGUE
-from leasework.watch.checks import KINDS, claimants, database_problem, problems
+from leasework.watch.checks import KINDS, claimants, problems
 from leasework.watch.facts import Facts
 from leasework.watch.finding import Finding
 from leasework.watch.inspector import Inspector
@@ -28,12 +28,14 @@ class Sheet:
     """All series: by metric, from label values to a value; for histograms, buckets and the sum."""
 
     series: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
-    durations: dict[str, dict[str, Counts]] = field(default_factory=dict)
-    """By histogram and queue: the number of jobs in each class of durations."""
+    durations: dict[str, dict[tuple[str, ...], Counts]] = field(default_factory=dict)
+    """By histogram and label values: the number of jobs in each class of durations."""
 
-    def histogram(self, name: str, queue: str) -> tuple[list[tuple[str, float]], float]:
+    def histogram(
+        self, name: str, labels: tuple[str, ...]
+    ) -> tuple[list[tuple[str, float]], float]:
         """(upper bound, how many are no longer) for each bucket, and the sum in seconds."""
-        counts = self.durations[name][queue]
+        counts = self.durations[name][labels]
         buckets = [
             (f"{class_bound(bound):.4g}", float(sum(n for c, n in counts.items() if c <= bound)))
             for bound in _BUCKETS
@@ -58,7 +60,7 @@ async def read_metrics(inspector: Inspector, reports: Reports) -> Sheet:
     """Read everything once. If the database cannot be read, the sheet says so."""
     sheet = Sheet()
     for kind in KINDS:
-        sheet.put("leasework_problems", 0, kind)
+        sheet.put("leasework_problems", 0, "", kind, "")
         sheet.put("leasework_notes", 0, kind)
     try:
         facts = await inspector.facts()
@@ -67,12 +69,12 @@ async def read_metrics(inspector: Inspector, reports: Reports) -> Sheet:
         _leases(sheet, facts, await reports.lease_counts(None))
         _counts(sheet, await reports.counts())
         _schedules(sheet, facts)
-        _queues(sheet, facts, await reports.queues(None))
+        _queues(sheet, facts)
         _limits(sheet, facts)
         _durable(sheet, facts)
         _summary(sheet, facts)
         _failures(sheet, facts)
-        for name, value in (await reports.lock_counts(None))._asdict().items():
+        for name, value in facts.locks._asdict().items() if facts.locks else ():
             sheet.put(f"leasework_{name}", value)
         for table in await reports.tables():
             sheet.put("leasework_table_dead_rows", table.dead, table.name)
@@ -80,13 +82,20 @@ async def read_metrics(inspector: Inspector, reports: Reports) -> Sheet:
         sheet.put("leasework_up", 1)
     except LeaseworkError as error:
         sheet.put("leasework_up", 0)
-        _problems(sheet, [database_problem(error)])
+        _problems(sheet, await inspector.unread(error))
     return sheet
 
 
 def _problems(sheet: Sheet, found: Iterable[Finding]) -> None:
     for problem in found:
-        sheet.add("leasework_notes" if problem.info else "leasework_problems", 1, problem.kind)
+        if problem.info:
+            sheet.add("leasework_notes", 1, problem.kind)
+            continue
+        sheet.add("leasework_problems", 1, "", problem.kind, problem.subject)
+        for symptom in problem.symptoms:
+            # of many alike, those behind the first are no effects of a cause
+            cause = problem.kind if symptom.kind != problem.kind else "alike"
+            sheet.add("leasework_problems", 1, cause, symptom.kind, "")
 
 
 def _nodes(sheet: Sheet, facts: Facts) -> None:
@@ -130,8 +139,9 @@ def _counts(sheet: Sheet, rows: list[CountView]) -> None:
         elif metric == "lock_contended":
             sheet.put("leasework_locks_contended_total", n)
         elif metric in ("wait", "run"):
-            queues = sheet.durations.setdefault(f"leasework_job_{metric}_seconds", {})
-            queues.setdefault(subject, {})[int(part)] = int(n)
+            length, *task = part.split(" ", 1)  # a run has its task
+            counts = sheet.durations.setdefault(f"leasework_job_{metric}_seconds", {})
+            counts.setdefault((subject, *task), {})[int(length)] = int(n)
         elif metric == "renew_failed":
             sheet.put("leasework_lease_renew_failed_total", n, subject)
         elif metric == "job_failed":
@@ -150,7 +160,8 @@ def _schedules(sheet: Sheet, facts: Facts) -> None:
         sheet.put("leasework_schedule_failing", int(labels in failing), *labels)
 
 
-def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
+def _queues(sheet: Sheet, facts: Facts) -> None:
+    rows = facts.queues
     for node in facts.live_nodes:
         if node.executes:
             for queue, slots in node.queues.items():
@@ -161,7 +172,7 @@ def _queues(sheet: Sheet, facts: Facts, rows: list[QueueView]) -> None:
                     sheet.put("leasework_queue_oldest_ready_seconds", 0, queue)
     for row in rows:
         queue = row.queue
-        sheet.put("leasework_queue_ready", row.about or row.ready, queue)
+        sheet.put("leasework_queue_ready", row.ready, queue)
         sheet.put("leasework_queue_running", row.running, queue)
         oldest = max(0.0, row.oldest_seconds or 0.0)
         sheet.put("leasework_queue_oldest_ready_seconds", oldest, queue)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from datetime import datetime
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -17,40 +16,48 @@ from leasework.model.codec import sealed
 from leasework.model.filter import JobFilter, ids_that_begin
 from leasework.model.job import JobOptions, JobRecord, encode
 from leasework.model.missed import Missed
+from leasework.model.moments import duration, is_number
 from leasework.model.schedule import Spec
-from leasework.model.states import WAITING
+from leasework.model.states import WAITING, State
 from leasework.store.operation import Now
 from leasework.store.reports import Reports
-from leasework.store.rows import NodeView
+from leasework.store.rows import FailureGroup, NodeView
 from leasework.store.schedules import ScheduleDefinition
 from leasework.store.store import Store
-from leasework.telemetry import log, make_event
+from leasework.telemetry import log, logger, make_event
 from leasework.tuning import Tuning
-from leasework.watch.backfill import backfill, code_defines, no_such_schedule
 from leasework.watch.bulk import CHANGED, BulkAction, check, count_matching
+from leasework.watch.checks import KINDS
 from leasework.watch.control import LimitControl, PauseControl, QueueControl
 from leasework.watch.facts import stale
 from leasework.watch.inspector import Inspector
+from leasework.watch.refusals import code_defines, no_such_schedule
 from leasework.watch.terms import EndedTerm, with_ends
 from leasework.watch.why import why_waiting
 
 _VERBS = {"cancel": "cancelled", "discard": "discarded"}
 _SHOWN_IDS = 5
+_LONGEST_SILENCE = 30 * 86_400.0
 
 
 class Operator:
-    """Acts for the person ``who``, via ``web`` or ``cli``, with no access that others lack."""
+    """Acts for the person ``who``, via ``web`` or ``cli``, with no access that others lack. The
+    ``reason`` is that of all its acts that are not given another."""
 
     def __init__(
-        self, store: Store, reports: Reports, env: Env, settings: Settings, who: str, via: str
-    ) -> None:
+        self, store: Store, reports: Reports, lists: Reports, env: Env, settings: Settings,
+        who: str, via: str, reason: str = "",
+    ) -> None:  # fmt: skip
         self.store = store
         self.reports = reports
+        self.lists = lists
+        """Reports that may come from a replica, some seconds late."""
         self.inspector = Inspector(reports, env, settings)
         self._env = env
         self._settings = settings
         self.who = errors.storable(who)[: settings.limits.text_chars]
         self.via = via
+        self.reason = check_text("a reason", reason, settings.limits.text_chars, empty=True)
         control = (store, reports, self._record, self._now)
         self.limits = LimitControl(*control)
         self.queues = QueueControl(*control)
@@ -75,6 +82,23 @@ class Operator:
             do=f"Give more characters of one of them: {', '.join(str(job) for job in found)}",
         )
 
+    async def silence(self, kind: str, subject: str, seconds: float, reason: str = "") -> None:
+        """Silence problems of a kind for so many seconds; of one subject, or of all (empty). 0 ends
+        the silence. Raises ConfigError."""
+        reason = reason or self.reason
+        if kind not in KINDS:
+            do = errors.suggest(kind, KINDS)
+            raise errors.ConfigError("no such kind of problem", got=kind, do=do)
+        if not 0 <= seconds <= _LONGEST_SILENCE:
+            raise errors.ConfigError("a silence lasts at most 30 days", got=f"{seconds:g} s")
+        if seconds and not reason:
+            raise errors.ConfigError("a silence needs a reason", do="Give --reason TEXT")
+        most = self._settings.limits.text_chars
+        subject, reason = errors.storable(subject)[:most], errors.storable(reason)[:most]
+        await self.store.silence(kind, subject, seconds, self.who, reason, self._now())
+        verb = f"silence for {duration(seconds)}" if seconds else "end the silence"
+        await self._record(verb, f"{kind} {subject}".rstrip(), 1, reason)
+
     async def why(self, record: JobRecord) -> list[str]:
         """Why a job does not run yet, as sentences: see :func:`why_waiting`."""
         if record.state not in WAITING:
@@ -96,6 +120,20 @@ class Operator:
         where = await cancel_family(self.store, job, why, self._now())
         return await self._told("cancel", job, where, " and its family")
 
+    async def requeue(self, given: UUID | str) -> State | None:
+        """Take a running job from its worker and queue it again. Its handler may go on, but can
+        record nothing. Returns its state now; RUNNING: the handler's own transaction has locked it.
+        None: it does not run. Raises JobNotFound."""
+        record = await self.store.get(job := job_id_of(given))
+        if record is None:
+            raise no_such_job(job)
+        if record.state is not State.RUNNING or record.claim_token is None:
+            return None
+        state = await self.store.requeue(job, record.claim_token, self._now())
+        if state not in (None, State.RUNNING):
+            await self._record("requeue", f"job {job}", 1)
+        return state
+
     async def retry(self, given: UUID | str, step: str | None = None) -> str:
         """``waiting`` or ``finished`` (it may run now), ``running`` (nothing changed). ``step``:
         repeat this step and those after it. Raises JobNotFound, Conflict, BadJob."""
@@ -105,20 +143,22 @@ class Operator:
         where = await retry_from(self.store, job, step, self._now())
         return await self._told("retry", job, where, f" from the step {step!r}")
 
-    async def signal(self, given: UUID | str, name: str, payload: Any = None) -> bool:
-        """Send a signal to a job. Return False if it has finished. Raises JobNotFound, BadPayload
-        if ``payload`` is not JSON."""
+    async def signal(self, given: UUID | str, name: str, payload: Any = None) -> str:
+        """Send a signal to a job: ``sent`` (it waits for this one), ``kept`` (until it does),
+        ``finished`` (nothing to do). Raises JobNotFound, BadPayload if ``payload`` is not JSON."""
         job = job_id_of(given)
         check_text("a signal's name", name, self._settings.limits.text_chars)
         limit = self._settings.payload_limit
         what = "a signal's payload"
         text = None if payload is None else sealed(None, what, encode(what, payload, limit), limit)
+        steps = await self.reports.steps(job)
+        events = {step.name.partition("[")[0] for step in steps if step.open}
         sent = await self.store.signal(job, name, text, self._now())
         if sent is None and await self.store.get(job) is None:
             raise no_such_job(job)
         if sent:
             await self._record("signal", f"job {job}: {name}", 1)
-        return sent is not None
+        return ("sent" if name in events else "kept") if sent else "finished"
 
     async def discard(self, given: UUID | str, reason: str = "") -> str:
         """``waiting`` or ``quarantined`` (it is discarded), ``running`` or ``finished`` (nothing
@@ -152,6 +192,13 @@ class Operator:
         if where in CHANGED[act]:
             await self._record(act, f"job {job}{how}", 1)
         return where
+
+    async def failures(self, seconds: float = 86400.0, limit: int = 50) -> list[FailureGroup]:
+        """The failed attempts of the last ``seconds`` by what their errors have in common, the
+        group with the most first. The filter ``error:`` with its fingerprint finds its jobs."""
+        if not is_number(seconds, 1, 366 * 86400):
+            raise errors.ConfigError("seconds must be from 1 to a year", got=seconds)
+        return await self.lists.failure_groups(seconds, limit)
 
     async def terms(self, limit: int) -> list[EndedTerm]:
         """The newest terms of all elections, and how each ended: see :func:`with_ends`."""
@@ -246,16 +293,6 @@ class Operator:
         await self._record("remove", f"schedule {name} of {chosen}", 1)
         return chosen
 
-    async def backfill(
-        self, name: str, start: datetime, end: datetime, app: str | None = None
-    ) -> int:
-        """Run a schedule's job for its moments that did not fire. Return how many. Raises
-        BadSchedule."""
-        chosen = await self.inspector.app_of(name, app)
-        fired = await backfill(self.store, self.reports, self._env, chosen, name, start, end)
-        await self._record("backfill", f"schedule {name} of {chosen}", len(fired))
-        return len(fired)
-
     async def put_schedule(
         self, app: str, name: str, spec: Spec, job: dict[str, Any], missed: Missed, grace: float
     ) -> None:
@@ -268,10 +305,6 @@ class Operator:
         )
         if not await self.store.put_schedule(app, given.as_json(), now):
             raise code_defines(name)
-        await self.note_put(name, app)
-
-    async def note_put(self, name: str, app: str) -> None:
-        """Record that the person has put a schedule."""
         await self._record("put", f"schedule {name} of {app}", 1)
 
     async def halt(self, given: str) -> str:
@@ -283,12 +316,27 @@ class Operator:
         """Let the node claim again. Raises BadNode."""
         return await self._halt(given, "claim again", False)
 
-    async def drain_node(self, given: str) -> tuple[str, bool]:
-        """Stop the node from claiming. A worker process then finishes its jobs and exits; a web
-        process keeps running. Returns (worker_id, will it exit). Raises BadNode."""
-        worker_id = await self._halt(given, "drain", True)
-        node = await self._node(worker_id)
-        return worker_id, bool(await self.store.drain("", node.id))
+    async def drain_node(self, given: str, grace: float = 0.0) -> tuple[NodeView, bool]:
+        """Stop the node from claiming. A worker process then exits: after its running jobs, or when
+        ``grace`` and then its own grace are over, in seconds. A web process keeps running. Returns
+        the node, and whether it will exit. Raises BadNode."""
+        node = await self._node(await self._halt(given, "drain", True))
+        end = self._env.boot_now() + grace
+        while node and (node.info or {}).get("running") and self._env.boot_now() < end:
+            await asyncio.sleep(Tuning.drain_look_seconds)
+            node = await self._alive(node.id) or node
+        return node, bool(await self.store.drain("", node.id))
+
+    async def has_left(self, node: NodeView) -> list[UUID]:
+        """Wait until the node has left. Returns the jobs that its stop interrupted."""
+        since = await self.reports.database_now(None)
+        while await self._alive(node.id):  # noqa: ASYNC110
+            await asyncio.sleep(Tuning.drain_look_seconds)
+        return await self.reports.cut(node.id, since)
+
+    async def _alive(self, node: UUID) -> NodeView | None:
+        nodes = await self.reports.nodes(Tuning.read_rows)
+        return next((row for row in nodes if row.id == node and not stale(row)), None)
 
     async def _halt(self, given: str, act: str, halted: bool) -> str:
         node = await self._node(given)
@@ -317,10 +365,16 @@ class Operator:
             )
         return found[0]
 
+    async def end_sessions(self) -> None:
+        """End all sessions of dashboards with a login."""
+        await self.store.end_session("", self._now())
+        await self._record("end", "all sessions of the dashboard", 1)
+
     async def refused_login(self, came_from: str) -> None:
         await self._event("login_refused", came_from=came_from)
 
     async def _record(self, act: str, on: str, count: int, reason: str = "") -> None:
+        reason = reason or self.reason
         said = check_text("reason", reason, self._settings.limits.text_chars) if reason else ""
         given = {"who": self.who, "via": self.via, "act": act, "on": on, "count": count}
         await self._event("person_acted", **given, **({"reason": said} if said else {}))
@@ -329,12 +383,14 @@ class Operator:
         """Write a log line and a row. A row that cannot be written does not undo the action."""
         event = make_event(kind, fields, self._env.boot_now())
         log(event, self.via)
-        # with a database role that only reads, the log line remains
-        with suppress(errors.Unavailable, errors.PermissionDenied):
+        try:
             await self.store.record([as_row(event, None)], self._now())
+        except (errors.Unavailable, errors.PermissionDenied) as error:
+            # with a database role that may not record it, the log line remains
+            logger.warning("%s is not among the events: %s", kind, error)
 
     def _reason(self, verb: str, given: str) -> str:
-        if given:
+        if given := given or self.reason:
             return check_text("reason", given, self._settings.limits.text_chars)
         return f"{verb} by {self.who}"
 
@@ -342,8 +398,11 @@ class Operator:
         return self._env.due_now()
 
 
-def drained(worker_id: str, ends: bool) -> str:
+def drained(node: NodeView, ends: bool) -> str:
     """What :meth:`Operator.drain_node` has begun, as a sentence."""
     if ends:
-        return f"{worker_id} finishes its running jobs and exits."
-    return f"{worker_id} stops claiming jobs. Stop the process itself where you started it."
+        return (
+            f"{node.worker_id} exits when its running jobs have finished, or its grace is over. "
+            "Jobs that still run then return to the queue."
+        )
+    return f"{node.worker_id} stops claiming jobs. Stop the process itself where you started it."

@@ -18,5 +18,6 @@ except ImportError as error:
 from leasework.web.application import dashboard
 from leasework.web.login import Login
 from leasework.web.probes import probes
+from leasework.web.rights import Role
 
-__all__ = ["Login", "dashboard", "probes"]
+__all__ = ["Login", "Role", "dashboard", "probes"]

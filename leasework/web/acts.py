@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -9,22 +10,26 @@ from starlette.responses import RedirectResponse, Response
 
 from leasework import errors
 from leasework.config import Limits, check_text
+from leasework.jobs.client import job_id_of
 from leasework.model.job import JobOptions, Unreadable, decode, needed
 from leasework.model.missed import Missed, default_grace
 from leasework.model.schedule import Spec
 from leasework.tuning import Tuning
-from leasework.watch.bulk import ACTS, skipped_by
+from leasework.watch.bulk import ACTS, CHANGED, skipped_by
 from leasework.watch.operator import Operator, drained
 from leasework.web.gate import COOKIE, keep
 from leasework.web.jobs import job_of, read_filter
 from leasework.web.schedules import listing, read_arguments, read_spec
 from leasework.web.site import Site, act_of, query_text
 
+_ON_ONE = ("cancel_family", "signal", "reprioritize", "requeue", "stack")
+"""Those on one job only."""
+
 
 async def on_job(site: Site, request: Request) -> Response:
     job = job_of(request)
     operator = await site.operator(request)
-    act = act_of(request, (*ACTS, "reprioritize", "stack"), errors.BadJob)
+    act = act_of(request, (*ACTS, *_ON_ONE), errors.BadJob)
     if act == "cancel":
         where = await operator.cancel(job)
         said = {"waiting": "Job cancelled.", "running": "Cancellation requested."}
@@ -36,14 +41,17 @@ async def on_job(site: Site, request: Request) -> Response:
         value = decode(text) if text.strip() else None
         if isinstance(value, Unreadable):
             raise errors.BadPayload("a signal's payload must be JSON", got=text)
-        sent = await operator.signal(job, name, value)
-        where, said = ("sent" if sent else "finished"), {"sent": "Signal sent."}
+        where = await operator.signal(job, name, value)
+        said = {"sent": "Signal sent.", "kept": f"It does not wait for {name} now: signal kept."}
     elif act == "retry":
         where = await operator.retry(job, request.state.form.get("step") or None)
         said = {"waiting": "Job queued to run now.", "finished": "Job queued to run now."}
     elif act == "discard":
         where = await operator.discard(job)
         said = {"waiting": "Job discarded.", "quarantined": "Job discarded."}
+    elif act == "requeue":
+        where = str(await operator.requeue(job) or "not running")
+        said = {"available": "Job taken from its worker and queued again."}
     elif act == "reprioritize":
         text = request.state.form.get("priority", "")[:10].strip()
         number: Any = int(text) if text.removeprefix("-").isdecimal() else text
@@ -62,22 +70,43 @@ async def on_job(site: Site, request: Request) -> Response:
 
 
 async def bulk(site: Site, request: Request) -> Response:
-    form = request.state.form
-    act, text = form.get("act", ""), form.get("q", "").strip()
+    act, text = act_of(request, ACTS, errors.BadJob), request.state.form.get("q", "").strip()
     operator = await site.operator(request)
     done = await operator.bulk(act, read_filter(text), text, seconds=Tuning.page_act_seconds)
-    verb = {
-        "retry": "queued to run now",
-        "cancel": "cancelled, or cancellation requested if running",
-        "discard": "discarded",
-    }
-    said = f"{done.changed:,} job{'' if done.changed == 1 else 's'} {verb[act]}."
+    said = _changed(done.changed, act)
     if skipped := skipped_by(done):
         said += f" {skipped}"
     if done.more:
         said += " More jobs may match. The command `leasework jobs` has no time limit."
     bad = bool(done.held or done.more or not done.changed)
     return site.back(request, f"jobs?{query_text({'q': text})}", said, bad=bad)
+
+
+def _changed(count: int, act: str) -> str:
+    verb = {
+        "retry": "queued to run now",
+        "cancel": "cancelled, or cancellation requested if running",
+        "discard": "discarded",
+    }
+    return f"{count:,} job{'' if count == 1 else 's'} {verb[act]}."
+
+
+async def selected(site: Site, request: Request) -> Response:
+    """Act on the chosen rows of a list, on each as on a single job."""
+    act, form = act_of(request, ACTS, errors.BadJob), request.state.form
+    jobs = [job_id_of(name[4:]) for name in form if name.startswith("job:")]
+    if not jobs:
+        raise errors.BadJob("no job is selected", do="Tick the boxes of at least one row")
+    operator, changed = await site.operator(request), 0
+    ends_at = site.app.env.boot_now() + Tuning.page_act_seconds
+    for job in jobs:
+        if site.app.env.boot_now() < ends_at:
+            with suppress(errors.JobNotFound, errors.Conflict):
+                changed += await getattr(operator, act)(job) in CHANGED[act]
+    said = _changed(changed, act)
+    if left := len(jobs) - changed:
+        said += f" {left} left as before: finished or running, or a transaction holds the row."
+    return site.back(request, f"jobs?{query_text({'q': form.get('q', '')})}", said, bad=left > 0)
 
 
 async def on_schedule(site: Site, request: Request) -> Response:
@@ -171,23 +200,35 @@ async def on_node(site: Site, request: Request) -> Response:
     return site.back(request, "nodes", said)
 
 
+async def end_sessions(site: Site, request: Request) -> Response:
+    act_of(request, ("end",))
+    await (await site.operator(request)).end_sessions()
+    return site.back(request, "now", "All sessions have ended.")
+
+
 async def ask_login(site: Site, request: Request, status: int = 200, wrong: str = "") -> Response:
-    named = bool(site.rules.login and site.rules.login.user)
-    return await site.render(request, "login.html", status, page="", wrong=wrong, by_password=named)
+    named = bool(site.rules.login and site.rules.login.people)
+    return await site.render(request, "login.html", status, page="", wrong=wrong, named=named)
 
 
 async def login(site: Site, request: Request) -> Response:
     who = await request.state.gate.enter(request)
     if who is None:
-        return await ask_login(site, request, 403, "Wrong user name, password or token.")
+        return await ask_login(site, request, 403, "Wrong name or token, or too many attempts.")
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}/now", status_code=303)
-    cookie = site.sessions.pack(site.sessions.new(who))
+    epoch, *_ = await (await site.app.operator("", "web")).reports.session("")
+    cookie = site.sessions.pack(site.sessions.new(who, epoch))
     keep(response, request, COOKIE, cookie, Tuning.login_seconds)
     return response
 
 
 async def logout(site: Site, request: Request) -> Response:
+    session = request.state.session
+    if site.rules.login and session.epoch >= 0:
+        store = (await site.app.operator("", "web")).store
+        with suppress(errors.PermissionDenied):  # with a login of the database that only reads
+            await store.end_session(session.nonce, site.app.env.due_now())
     root = request.scope.get("root_path", "")
     response = RedirectResponse(f"{root}/login", status_code=303)
     response.delete_cookie(COOKIE, path=root or "/")

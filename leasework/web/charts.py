@@ -19,25 +19,33 @@ def _group(title: str, marks: Iterable[Markup]) -> Markup:
     return Markup("<g><title>{}</title>{}</g>").format(title, Markup("").join(marks))
 
 
-def bars(minutes: Sequence[tuple[int, int]], since: datetime) -> Markup:
-    """Completed jobs of each minute, with the failed attempts on top."""
-    top = max((done + failed for done, failed in minutes), default=0)
-    step = _BAR_WIDTH / max(len(minutes), 1)
-    scale = (_BAR_HEIGHT - 4) / max(top, 1)
+def bars(
+    values: Sequence[tuple[float, float]],
+    since: datetime,
+    seconds: float = 60.0,
+    kinds: tuple[str, str] = ("done", "bad"),
+    said: Sequence[str] = (),
+    title: str = "",
+) -> Markup:
+    """Two values of each part of ``seconds``, one on top of the other. Without ``said``, they are
+    finished jobs and failed attempts."""
+    top = max((low + high for low, high in values), default=0)
+    step = _BAR_WIDTH / max(len(values), 1)
+    scale = (_BAR_HEIGHT - 4) / (top or 1)
     parts = [Markup('<line class="axis" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
         _BAR_WIDTH, _BAR_HEIGHT - 0.5, _BAR_HEIGHT - 0.5)]  # fmt: skip
-    for place, (done, failed) in enumerate(minutes):
-        at = since.astimezone(UTC) + timedelta(minutes=place)
+    for place, pair in enumerate(values):
+        at = since.astimezone(UTC) + timedelta(seconds=place * seconds)
         x, base = place * step, float(_BAR_HEIGHT)
         marks = [_rect("hover", x, 0, step, _BAR_HEIGHT)]
-        for name, value in (("done", done), ("bad", failed)):
+        for name, value in zip(kinds, pair, strict=True):
             if value:
                 height = max(value * scale, 1.5)
                 base -= height
                 marks.append(_rect(name, x + 1.5, base, step - 3, height, 1.5))
-        said = f"{at:%H:%M} UTC: {done:,} completed, {failed:,} failed attempts"
-        parts.append(_group(said, marks))
-    label = f"Completed jobs and failed attempts in the last hour, at most {top:,} per minute"
+        words = said[place] if said else f"{pair[0]:,} finished, {pair[1]:,} failed attempts"
+        parts.append(_group(f"{full(at)}: {words}", marks))
+    label = title or f"Finished jobs and failed attempts, at most {top:,} at a time"
     return _svg("bars", _BAR_WIDTH, _BAR_HEIGHT, label, parts)
 
 
@@ -54,22 +62,6 @@ def _svg(name: str, width: int, height: int, label: str, parts: Iterable[Markup]
         '<svg class="{}" viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="none">'
         "{}</svg>"
     ).format(name, width, height, label, Markup("").join(parts))
-
-
-def strip(moments: Sequence[datetime], start: datetime, crowded: bool, words: str) -> Markup:
-    """A schedule's next 24 hours: a mark for each moment, or a band if there are too many."""
-    width, height = 960, 22
-    parts = [
-        Markup('<line class="hour" x1="{0}" x2="{0}" y1="0" y2="{1}"/>').format(x, height)
-        for x in range(0, width + 1, width // 8)
-    ]
-    if crowded:
-        parts.append(_rect("many", 0, 6, width, height - 12, 3))
-    for moment in () if crowded else moments:
-        x = (moment - start) / DAY * width
-        mark = _rect("mark", x - 1.5, 3, 3, height - 6, 1.5)
-        parts.append(_group(full(moment), [mark]))
-    return _svg("strip", width, height, f"The next 24 hours: {words}", parts)
 
 
 class Bar(Struct, frozen=True):
@@ -108,6 +100,8 @@ def term_bars(parts: Sequence[Bar], start: datetime, end: datetime, name: str) -
 
 def ruler(start: datetime, end: datetime, marks: int = 4) -> list[str]:
     """The labels under a row, evenly spaced."""
-    step = (end - start) / marks
-    start = start.astimezone(UTC)
-    return [f"{(start + step * n):%H:%M}" for n in range(marks)] + ["now"]
+    step, start = (end - start) / marks, start.astimezone(UTC)
+    form = "%H:%M" if end - start < 2 * DAY else "%d %b %H:%M"
+    label = Markup('<time datetime="{:%Y-%m-%dT%H:%M:%SZ}">{}</time>').format
+    times = [start + step * n for n in range(marks)]
+    return [*(label(at, at.strftime(form)) for at in times), "now"]

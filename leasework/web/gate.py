@@ -7,7 +7,8 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
+from weakref import WeakValueDictionary
 
 from msgspec import Struct
 from starlette.datastructures import MutableHeaders
@@ -15,8 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leasework.errors import ConfigError, suggest
 from leasework.tuning import Tuning
 from leasework.web.login import Login, LoginSession, Sessions
+from leasework.web.rights import ROLES, Role
 
 COOKIE = "leasework_session"
 OPEN = frozenset({"/livez", "/readyz"})
@@ -33,22 +36,25 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-Who: TypeAlias = Callable[[Request], "str | None"]
+Who: TypeAlias = Callable[[Request], "str | tuple[str, Role] | None"]
+"""The person, who may do everything, or the person and the role. None: nobody."""
 Refused: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 class Rules(Struct, frozen=True):
     """``login`` None: everybody who reaches the page may use it. ``hosts``: the names it is served
-    under (None: any, which allows DNS rebinding)."""
+    under (None: any, which allows DNS rebinding). ``prefix``: where a server that knows nothing of
+    it serves the pages."""
 
     login: Login | None
     read_only: bool
     who: Who | None = None
     hosts: frozenset[str] | None = None
+    prefix: str = ""
 
 
 class Gate:
-    """Wraps all pages. Puts itself, ``session`` and ``form`` into the request's state."""
+    """Wraps all pages. Puts itself, ``session``, ``role`` and ``form`` into the request's state."""
 
     def __init__(self, inside: ASGIApp, rules: Rules, sessions: Sessions, refused: Refused) -> None:
         self._inside = inside
@@ -56,12 +62,14 @@ class Gate:
         self._sessions = sessions
         self._refused = refused
         self._one_at_a_time = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._inside(scope, receive, send)
             return
+        scope = _whole(scope, self._rules.prefix)
         request = Request(scope, receive)
         path = _path(request)
         static = path.startswith("/static/")
@@ -90,12 +98,13 @@ class Gate:
         if hosts is not None and (request.url.hostname or "") not in hosts:
             return _refusal(421, "This host name is not served here")
         kept = self._sessions.unpack(request.cookies.get(COOKIE, ""))
+        request.state.role = "viewer"
         session = await self._session(request, kept)
         entering = _path(request) == "/login"
         if session is None and entering and self._rules.login:
             session = kept or self._sessions.new("")  # nobody's yet, for the form's token
         if session is None:
-            return self._ask(request)
+            return self.ask(request)
         request.state.gate, request.state.session, request.state.form = self, session, {}
         request.state.fresh = session if session != kept else None
         if request.method == "POST":
@@ -104,17 +113,22 @@ class Gate:
 
     async def _session(self, request: Request, kept: LoginSession | None) -> LoginSession | None:
         """The request's session. Without a login everybody gets one, for its form token."""
-        rules = self._rules
+        rules, basic = self._rules, _basic(request)
+        role: Role | None
         if rules.login is None:
-            name = rules.who(request) if rules.who else "local"
-            if not name:
-                return None
-            return kept if kept and kept.who == name else self._sessions.new(name)
-        if kept and kept.who:
-            return kept
-        basic = _basic(request)
-        who = await self._who(request, rules.login, *basic) if basic else None
-        return self._sessions.new(who) if who else None
+            given = rules.who(request) if rules.who else "local"
+            who, role = given if isinstance(given, tuple) else (given, "admin")
+        elif kept and kept.who and kept.epoch >= 0:
+            who, role = kept.who, rules.login.role(kept.who)
+        else:
+            who = await self._who(request, rules.login, *basic) if basic else None
+            role = rules.login.role(who) if who else None
+        if not who or role is None:
+            return None
+        if role not in ROLES:
+            raise ConfigError("who= returned an unknown role", got=role, do=suggest(role, ROLES))
+        request.state.role = role
+        return kept if kept and kept.who == who else self._sessions.new(who)
 
     async def _stop_post(
         self, request: Request, session: LoginSession, entering: bool
@@ -156,15 +170,21 @@ class Gate:
         return await self._who(request, login, form.get("name", ""), form.get("secret", ""))
 
     async def _who(self, request: Request, login: Login, name: str, secret: str) -> str | None:
-        """The name, or None. A wrong login waits its turn and is recorded as an event."""
-        who = login.who(name, secret)
-        if who is None:
-            async with self._one_at_a_time:
-                await asyncio.sleep(Tuning.wrong_login_seconds)
-            await self._refused(request.client.host if request.client else "?")
+        """The name, or None. A wrong login waits its turn and is recorded as an event. While ten of
+        an address wait, no other of it is read: guesses at once are no faster."""
+        came_from = request.client.host if request.client else "?"
+        turns = self._turns.setdefault(came_from, asyncio.Semaphore(10))
+        if turns.locked():
+            return None
+        async with turns:
+            if (who := login.who(name, secret)) is None:
+                async with self._one_at_a_time:
+                    await asyncio.sleep(Tuning.wrong_login_seconds)
+                await self._refused(came_from)
         return who
 
-    def _ask(self, request: Request) -> Response:
+    def ask(self, request: Request) -> Response:
+        """The response to nobody: log in."""
         if self._rules.login is None:
             return _refusal(401, "You are not logged in: log in to the application")
         target = f"{request.scope.get('root_path', '')}/login"
@@ -188,6 +208,14 @@ def keep(response: Response, request: Request, name: str, value: str, seconds: f
     )
 
 
+def _whole(scope: Scope, prefix: str) -> Scope:
+    """The scope with its whole path, even if a proxy has taken a prefix away."""
+    root, path = scope.get("root_path") or prefix, scope["path"]
+    if root and path != root and not path.startswith(f"{root}/"):
+        path = scope.get("app_root_path", root) + path
+    return {**scope, "root_path": root, "path": f"{root}/" if path == root else path}
+
+
 def _path(request: Request) -> str:
     path: str = request.scope["path"]
     root: str = request.scope.get("root_path", "")
@@ -207,7 +235,7 @@ def _same_origin(request: Request) -> bool:
     if site is not None:
         return site in ("same-origin", "none")
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host", "")
 
 
 def _basic(request: Request) -> tuple[str, str] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from msgspec import structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,13 +15,15 @@ from leasework import errors
 from leasework.model import filter as filters
 from leasework.model.filter import JobFilter
 from leasework.model.job import JobRecord
-from leasework.model.masking import SECRET
+from leasework.model.masking import SECRET, masked_row
 from leasework.model.states import FINISHED
 from leasework.store.durable import in_order
 from leasework.store.rows import AttemptView, EventView, JobDetail, StackView
 from leasework.tuning import Tuning
 from leasework.watch.bulk import acts_on
+from leasework.watch.checks import COUNT_CAP
 from leasework.watch.operator import Operator
+from leasework.web.download import download, wanted
 from leasework.web.site import Site
 from leasework.web.words import short, term
 
@@ -36,15 +40,57 @@ async def listing(site: Site, request: Request) -> Response:
     now = await operator.reports.database_now(None)
     given: dict[str, Any] = {
         "page": "jobs", "q": text, "after": after, "now": now, "wrong": "", "jobs": None,
-        "states": filters.STATES, "wanted": JobFilter(),
+        "states": filters.STATES, "wanted": JobFilter(), "counts": None, "batch": None,
     }  # fmt: skip
     try:
         given["wanted"] = read_filter(text)
         given["acts"] = acts_on(given["wanted"].state)
-        given["jobs"] = await operator.reports.job_page(given["wanted"], after, Tuning.shown_jobs)
+        form = wanted(request)
+        most = Tuning.read_rows if form else Tuning.shown_jobs
+        given["jobs"] = await operator.lists.job_page(given["wanted"], after, most)
+        if form:
+            return download(form, "jobs", [masked_row(row) for row in given["jobs"].rows])
+        given["counts"] = await counts(site, operator, given["wanted"])
+        if (batch := given["wanted"].batch) is not None:
+            given["batch"] = await operator.reports.get_batch(batch)
     except errors.BadFilter as error:
         given["wrong"] = str(error)
     return await site.render(request, "jobs.html", 400 if given["wrong"] else 200, **given)
+
+
+async def counts(site: Site, operator: Operator, wanted: JobFilter) -> dict[str, str] | None:
+    """How many jobs of the filter's queue and task are in each state; empty, if a search that
+    ended early found none. None: the filter has more conditions than those."""
+    if structs.replace(wanted, state=None, queue=None, task=None) != JobFilter():
+        return None
+    # one search for the states that wait, one for completed jobs, one for each other final state
+    searches = {"scheduled": "waiting", "retryable": "waiting", "completed": "finished"}
+    most = Tuning.page_rows
+    found, looked_at = Counter[str](), Counter[str]()
+    for part, state, these, read in await operator.lists.states(wanted.queue, wanted.task, most):
+        looked_at[state if part == "bad" else part] += read
+        if part != "finished" or state == "completed":
+            found[state] += these
+    full = {"finished": 2 * most}
+    ended_early = {name for name, read in looked_at.items() if read >= full.get(name, most)}
+    cut = {state for state in filters.STATES if searches.get(state, state) in ended_early}
+    facts = (await site.pulse.beat()).facts
+    if wanted.task or facts is None:
+        cut |= {"available", "running"}
+    else:  # as in the table of queues, in status and in the metrics
+        rows = [row for row in facts.queues if wanted.queue in (None, row.queue)]
+        limited = [row.waiting for row in facts.limited if wanted.queue in (None, row.queue)]
+        found["running"] = sum(row.running for row in rows)
+        found["available"] = sum(row.available for row in rows) + sum(limited)
+        many = len(facts.queues) >= Tuning.shown_queues or sum(limited) >= COUNT_CAP
+        if many or any(row.capped for row in rows):
+            cut |= {"available", "running"}
+    return {
+        state: ""
+        if state in cut and not found[state]
+        else f"{found[state]:,}{'+' * (state in cut)}"
+        for state in filters.STATES
+    }
 
 
 async def preview(site: Site, request: Request) -> Response:
@@ -117,7 +163,7 @@ def job_of(request: Request) -> UUID:
 _OUTCOMES = {
     "retryable": "failed, will be retried", "discarded": "failed, no retries left",
     "crashed": "ended: the worker died", "cancelled": "was cancelled",
-    "requeued": "was requeued: it ran too long", "snoozed": "snoozed",
+    "requeued": "was taken from its worker", "snoozed": "snoozed",
     "stopped": "returned to the queue: its worker stopped",
     "not_alone": "returned to the queue: it must run alone, and other jobs ran",
     "unknown_task": "returned to the queue: the node does not know the task",
@@ -162,6 +208,7 @@ def _attempt(tried: AttemptView) -> list[dict[str, Any]]:
     tone = "bad" if tried.outcome in ("retryable", "discarded", "crashed", "requeued") else "warn"
     what, error = f"attempt {number} {words}", tried.error or ""
     found = [_moment(tried.ended_at, what, error, tone, worker, started, tried.traceback)]
+    found[0]["log"] = tried.log
     if started:
         claim = f"claim {term(tried.token)}"
         found.insert(0, _moment(started, f"attempt {number} started", claim, "", worker))
@@ -203,5 +250,5 @@ def _moment(
     traceback: str | None = None,
 ) -> dict[str, Any]:
     took = short(max((at - since).total_seconds(), 0.0)) if since else ""
-    said = {"at": at, "what": what, "detail": detail, "traceback": traceback, "tone": tone}
-    return {**said, "worker": worker, "took": took}
+    said = {"at": at, "what": what, "detail": detail, "traceback": traceback, "log": None}
+    return {**said, "tone": tone, "worker": worker, "took": took}

@@ -1,7 +1,8 @@
-"""Logins, sessions without state on the server, and tokens against forged posts.
+"""Logins, sessions, and tokens against forged posts.
 
-A session is a cookie, signed with a key of the login's secret. The login form shows everybody such
-a signature, against which they could try secrets, so deriving the key is slow.
+A session is a cookie, signed with a key of the login's secret. The server only keeps which sessions
+have ended. The login form shows everybody such a signature, against which they could try secrets,
+so deriving the key is slow.
 """
 
 from __future__ import annotations
@@ -10,51 +11,92 @@ import base64
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from msgspec import Struct
 
 from leasework.config import Limits
 from leasework.env import Env
-from leasework.errors import ConfigError, storable
+from leasework.errors import ConfigError, storable, suggest
 from leasework.tuning import Tuning
+from leasework.web.rights import ROLES, Role
 
 SHORTEST_SECRET = 8
 
 
 @dataclass(frozen=True, repr=False)
 class Login:
-    """Either a ``token``, or ``user`` and ``password``. A browser gets a form; a program may send
-    ``Authorization: Basic`` (with a token: any name, and the token as the password). Raises
-    ConfigError for a token or password of fewer than 8 characters."""
+    """A ``token`` for everybody, or ``people``: for each name a token and a role. A browser gets a
+    form; a program may send ``Authorization: Basic`` with a token as the password; without
+    ``people``, with any name. Raises ConfigError for a token of fewer than 8 characters."""
 
     token: str = ""
-    user: str = ""
-    password: str = ""
+    people: Mapping[str, tuple[str, Role]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if bool(self.token) == bool(self.user or self.password):
-            raise ConfigError("a login is a token, or a user and a password")
-        if not self.token and not (self.user and self.password):
-            raise ConfigError("a login needs both a user and a password")
-        if len(self.secret) < SHORTEST_SECRET:
-            raise ConfigError(
-                f"the login's secret must have at least {SHORTEST_SECRET} characters",
-                do="Create one: python -c 'import secrets; print(secrets.token_urlsafe())'",
-            )
+        if bool(self.token) == bool(self.people):
+            raise ConfigError("a login is a token, or people")
+        for name, (token, role) in self.people.items():
+            if name != _stored(name) or not name or ":" in name:
+                raise ConfigError("a person needs a short name without a colon", got=name)
+            if role not in ROLES:
+                raise ConfigError(f"{name} needs a role", got=role, do=suggest(role, ROLES))
+            _check_secret(token)
+        if not self.people:
+            _check_secret(self.secret)
 
     @property
     def secret(self) -> str:
-        return self.token or self.password
+        """The key of all sessions. Nobody knows all tokens, so nobody signs another's session."""
+        tokens = (f"{name}:{role}:{token}" for name, (token, role) in sorted(self.people.items()))
+        return self.token or "\n".join(tokens)
 
     def who(self, name: str, secret: str) -> str | None:
-        """The name to record, or None if refused. With a token, the name is not verified."""
-        right = _same(secret, self.secret)
-        if self.user:
-            right = _same(name, self.user) and right
-        name = storable(name.strip())[: Limits.text_chars]
-        return (name or "token") if right else None
+        """The name to record, or None if refused. With one token, the name is not verified."""
+        if self.people:
+            token, _ = self.people.get(name.strip(), ("", ""))
+            return name.strip() if _same(secret, token) and token else None
+        return (_stored(name) or "token") if _same(secret, self.token) else None
+
+    def role(self, who: str) -> Role | None:
+        """The role of a person who has logged in. None: the person is not among the people now."""
+        return self.people.get(who, ("", None))[1] if self.people else "admin"
+
+
+def read_people(file: str) -> dict[str, tuple[str, Role]]:
+    """The people of a file with a line ``name:role:token`` for each. Raises ConfigError."""
+    people: dict[str, tuple[str, Role]] = {}
+    try:
+        lines = Path(file).read_text("utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"the file of tokens cannot be read: {error}", got=file) from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        name, _, rest = line.strip().partition(":")
+        role, _, token = rest.partition(":")
+        if not token or name in people:
+            do = "Write name:role:token, and each name once"
+            raise ConfigError(f"line {number} of {file} names no new person", do=do)
+        people[name] = (token, role)  # type: ignore[assignment]  # Login checks it
+    if not people:
+        raise ConfigError("the file of tokens names nobody", got=file)
+    return people
+
+
+def _stored(name: str) -> str:
+    return storable(name.strip())[: Limits.text_chars]
+
+
+def _check_secret(secret: str) -> None:
+    if len(secret) < SHORTEST_SECRET:
+        raise ConfigError(
+            f"the login's secret must have at least {SHORTEST_SECRET} characters",
+            do="Create one: python -c 'import secrets; print(secrets.token_urlsafe())'",
+        )
 
 
 def _same(given: str, wanted: str) -> bool:
@@ -75,6 +117,8 @@ def _slow_key(secret: str) -> bytes:
 class LoginSession(Struct, frozen=True):
     who: str
     nonce: str
+    epoch: int = -1
+    """How often all sessions had been ended when it began. -1: each request brings its login."""
 
 
 class Sessions:
@@ -84,17 +128,18 @@ class Sessions:
         self._env = env
         self._key = _slow_key(secret)
 
-    def new(self, who: str) -> LoginSession:
-        return LoginSession(who, self._env.nonce())
+    def new(self, who: str, epoch: int = -1) -> LoginSession:
+        return LoginSession(who, self._env.nonce(), epoch)
 
     def pack(self, session: LoginSession) -> str:
         """The session's cookie."""
-        return self.sign("session", [session.who, session.nonce], Tuning.login_seconds)
+        parts = [session.who, session.nonce, session.epoch]
+        return self.sign("session", parts, Tuning.login_seconds)
 
     def unpack(self, cookie: str) -> LoginSession | None:
         """The cookie's session, or None if it is forged, changed or expired."""
         parts = self.read("session", cookie)
-        if isinstance(parts, list) and len(parts) == 2 and all(isinstance(p, str) for p in parts):
+        if isinstance(parts, list) and [type(part) for part in parts] == [str, str, int]:
             return LoginSession(*parts)
         return None
 

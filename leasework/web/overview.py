@@ -81,17 +81,13 @@ async def now(site: Site, request: Request) -> Response:
     beat = await site.pulse.beat(0.5)
     if beat.facts is None:
         problem = beat.found[0]
-        return await site.render(
-            request, "problem.html", 503, page="now", title=problem.sentence, do=problem.do
-        )
+        return await site.problem(request, 503, problem.sentence, problem.do, page="now")
     facts = beat.facts
     operator = await site.operator(request)
     since = facts.now.replace(second=0, microsecond=0) - timedelta(minutes=_HOUR)
     minutes = await operator.reports.history(since, None, Tuning.chart_minutes)
-    queues = await operator.reports.queues(None)
     bad = await operator.reports.job_page(JobFilter(state="discarded"), None, 6)
     whole = rates(minutes, None, facts.now).get("", Throughput())
-    shown = _queues(queues, rates(minutes, "queue", facts.now), facts)
     by_task = sorted(
         rates(minutes, "task_name", facts.now).values(),
         key=lambda rate: (-rate.failed, -rate.completed),
@@ -104,11 +100,11 @@ async def now(site: Site, request: Request) -> Response:
         problems=[(problem, CHECKS[problem.kind].page) for problem in beat.found],
         facts=facts,
         cap=COUNT_CAP,
-        total=total(shown),
         whole=whole,
         rate_minutes=Tuning.rate_minutes,
         chart=bars(per_minute(minutes, since), since),
-        queues=shown,
+        queues=_queues(rates(minutes, "queue", facts.now), facts),
+        most=Tuning.shown_queues,
         tasks=by_task[: Tuning.shown_tasks],
         bad=bad.rows,
     )
@@ -125,25 +121,9 @@ def per_minute(minutes: list[MinuteView], since: datetime) -> list[tuple[int, in
     return found
 
 
-def total(queues: list[dict[str, Any]]) -> dict[str, Any]:
-    """Totals of all queues: available and running jobs, slots, and the queue with the available
-    job that has been due for longest (None if no job is available)."""
-    late = [queue for queue in queues if queue["oldest"] is not None]
-    return {
-        "available": sum(queue["available"] for queue in queues),
-        "running": sum(queue["running"] for queue in queues),
-        "capped": any(queue["capped"] for queue in queues) or len(queues) >= Tuning.shown_queues,
-        "slots": sum(queue["slots"] for queue in queues),
-        "oldest": max(late, key=lambda queue: float(queue["oldest"]), default=None),
-    }
-
-
-def _queues(
-    rows: list[QueueView], by_queue: dict[str, Throughput], facts: Facts
-) -> list[dict[str, Any]]:
-    """Every queue that has jobs, had some lately, or has slots. ``about``: an estimate of the
-    available jobs, if there are too many to count."""
-    ready = {row.queue: row for row in rows}
+def _queues(by_queue: dict[str, Throughput], facts: Facts) -> list[dict[str, Any]]:
+    """Every queue that has jobs, had some lately, or has slots."""
+    ready = {row.queue: row for row in facts.queues}
     slots: dict[str, int] = {}
     for node in facts.live_nodes:
         for queue, number in node.queues.items():
@@ -154,10 +134,9 @@ def _queues(
         found.append(
             {
                 "name": name,
-                "available": row.ready - row.running,
+                "available": row.available,
                 "running": row.running,
                 "capped": row.capped,
-                "about": None if row.about is None else max(row.about - row.running, 0),
                 "oldest": row.oldest_seconds,
                 "oldest_id": row.oldest_id,
                 "slots": slots.get(name, 0),
@@ -167,4 +146,4 @@ def _queues(
     return found
 
 
-_EMPTY = QueueView("", 0, 0, False, None, None, None)
+_EMPTY = QueueView("", 0, 0, False, None, None)

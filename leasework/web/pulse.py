@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from leasework import errors
 from leasework.app import App
 from leasework.tuning import Tuning
-from leasework.watch.checks import database_problem, problems
+from leasework.watch.checks import database_problem
 from leasework.watch.facts import Facts
 from leasework.watch.finding import Finding
 
@@ -40,7 +40,6 @@ class Pulse:
 
     async def _look(self) -> Beat:
         try:
-            facts = await (await self._app.operator("", "web")).inspector.facts()
-            return Beat(facts, problems(facts))
-        except errors.LeaseworkError as error:
+            return Beat(*await (await self._app.operator("", "web")).inspector.look())
+        except errors.LeaseworkError as error:  # there is no connection
             return Beat(None, [database_problem(error)])

@@ -1,10 +1,10 @@
-"""The schedules page: each one in words, its next 24 hours and its last ticks."""
+"""The schedules page: each one in words and its last ticks."""
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import islice, takewhile
 from typing import Any
 
 from starlette.requests import Request
@@ -19,7 +19,6 @@ from leasework.model.missed import Missed
 from leasework.model.schedule import Every, Spec
 from leasework.store.rows import StoredSchedule, TickView
 from leasework.tuning import Tuning
-from leasework.web.charts import DAY, ruler, strip
 from leasework.web.site import Site
 from leasework.web.words import short
 
@@ -31,7 +30,9 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
     operator = await site.operator(request)
     now = await operator.reports.database_now(None)
     # which page: its forms keep it in their addresses
-    page = {name: request.query_params.get(name, "") for name in ("q", "after_app", "after")}
+    page = {
+        name: request.query_params.get(name, "") for name in ("q", "after_app", "after", "view")
+    }
     rows = await operator.reports.schedules(
         Tuning.shown_schedules + 1,
         prefix=page["q"].strip(),
@@ -57,31 +58,32 @@ async def listing(site: Site, request: Request, wrong: str = "") -> Response:
         tasks=sorted({task for node in nodes for task in node.tasks}),
         queues=sorted({queue for node in nodes for queue in node.queues}),
         now=now,
-        schedules=[shown(row, ticks.get((row.app, row.name), []), now) for row in rows],
-        hours=ruler(now, now + DAY, 4)[:4],
+        schedules=sorted(
+            (shown(row, ticks.get((row.app, row.name), []), now) for row in rows), key=_trouble
+        ),
         several=len({*apps, page["after_app"] or apps[0]}) > 1 if apps else False,
         given_page=page,
         more={"q": page["q"], "after_app": apps[-1], "after": names[-1]} if more else None,
     )
 
 
+def _trouble(schedule: dict[str, Any]) -> tuple[bool, bool, bool]:
+    """Sorts those with trouble first: silent, failed or missed, paused."""
+    last = schedule["ticks"][-1]["marks"].split() if schedule["ticks"] else ()
+    bad = {"discarded", "quarantined", "missed"} & {*last}
+    return not schedule["silent"], not bad, not schedule["paused"]
+
+
 def shown(row: StoredSchedule, ticks: list[TickView], now: datetime) -> dict[str, Any]:
     """A schedule with its chart and its last ticks, the oldest first."""
-    try:
-        spec = Spec.from_json(row.spec)
-        moments, crowded = next_day(spec, now)
-        words = row.described if crowded else f"{len(moments)} times"
-        picture = strip(moments, now, crowded, words)
-    except LeaseworkError:  # written by a newer version
-        picture, moments, crowded = None, [], False
-    editable = picture is not None and not row.in_code and "payload" in row.job
+    readable = False  # if a newer version has written it
+    with suppress(LeaseworkError):
+        readable = bool(Spec.from_json(row.spec))
+    editable = readable and not row.in_code and "payload" in row.job
     late = row.next_at is not None and not row.paused and now - row.next_at
     silent = bool(late and late > timedelta(seconds=SILENT_SCHEDULE_SECONDS))
     return {
         **row._asdict(),
-        "strip": picture,
-        "in_day": len(moments),
-        "crowded": crowded,
         "ticks": [{**tick._asdict(), **told(tick)} for tick in reversed(ticks)],
         "silent": silent,
         "editable": editable,
@@ -99,21 +101,11 @@ def told(tick: TickView) -> dict[str, str]:
     if tick.state == "manual":
         words.append("run by hand")
         marks.append("manual")
-    elif tick.state == "fired" and tick.term is not None:  # else backfilled
+    elif tick.state == "fired":
         words.append(f"{short(late)} late")
         if late > Tuning.late_tick_seconds:
             marks.append("late")
     return {"says": ", ".join(words), "marks": " ".join(marks)}
-
-
-def next_day(spec: Spec, now: datetime) -> tuple[list[datetime], bool]:
-    """The moments of the next 24 hours, and whether they are too many to draw one by one."""
-    if isinstance(spec, Every) and DAY.total_seconds() / spec.seconds > Tuning.chart_moments:
-        return [], True
-    moments = takewhile(lambda moment: moment < now + DAY, spec.after(now))
-    found = list(islice(moments, Tuning.chart_moments + 1))
-    crowded = len(found) > Tuning.chart_moments
-    return [] if crowded else found, crowded
 
 
 def read_spec(form: dict[str, str], before: Spec | None) -> Spec:

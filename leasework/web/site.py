@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
@@ -23,12 +24,20 @@ from leasework.web import words
 from leasework.web.gate import COOKIE, Rules, keep
 from leasework.web.login import Sessions
 from leasework.web.pulse import Pulse
+from leasework.web.rights import NEEDS, allows, needed
 
 Page: TypeAlias = "Callable[[Site, Request], Awaitable[Response]]"
 SAID = "leasework_said"
+STATIC = {f.name: f.read_bytes() for f in files("leasework.web").joinpath("static").iterdir()}
+"""In memory: the package may be in a zip file."""
+_STAMP = hashlib.sha256(b"".join(STATIC[name] for name in sorted(STATIC))).hexdigest()[:10]
+"""So that browsers may cache them."""
+OPEN_FORMS = ("/login", "/logout")
+"""For everybody, and for sessions that have ended."""
 PAGES = (
     ("now", "Overview", "n"),
     ("jobs", "Jobs", "j"),
+    ("failures", "Failures", "f"),
     ("queues", "Queues", "q"),
     ("limits", "Limits", "i"),
     ("schedules", "Schedules", "s"),
@@ -74,11 +83,44 @@ class Site:
         )
         self.templates.filters.update(words.FILTERS)
         self.templates.globals.update(
-            pages=pages, version=VERSION, static=_stamp(), rate_text=rate_text
+            pages=pages,
+            version=VERSION,
+            static=_STAMP,
+            rate_text=rate_text,
+            replica=bool(app.settings.replica),
         )
 
     async def operator(self, request: Request) -> Operator:
-        return await self.app.operator(request.state.session.who, "web")
+        reason = request.state.form.get("reason", "").strip()
+        return await self.app.operator(request.state.session.who, "web", reason)
+
+    async def stop(self, request: Request, path: str) -> Response | None:
+        """The response to a session that has ended, or to an action that is refused. None: go on.
+        ``path``: the page's."""
+        session, act = request.state.session, request.state.form.get("act", "")
+        acts = request.method == "POST" and path not in OPEN_FORMS
+        kept = self.rules.login is not None and session.epoch >= 0 and path not in OPEN_FORMS
+        if acts and not allows(request.state.role, path, act):
+            do = f"It needs the role {needed(path, act)}. You have the role {request.state.role}."
+            return await self.problem(request, 403, "You may not do this", do)
+        if not kept and not (acts and path in NEEDS):
+            return None
+        reports = (await self.app.operator("", "web")).reports
+        epoch, ended, records = await reports.session(session.nonce)
+        if kept and (ended or epoch != session.epoch):
+            answer: Response = request.state.gate.ask(request)
+            answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+            return answer
+        if acts and not records:
+            do = "Give the dashboard a login in the role operator: leasework schema sql --roles"
+            title = "This database login may not record actions"
+            return await self.problem(request, 403, title, do)
+        return None
+
+    async def problem(
+        self, request: Request, status: int, title: str, do: str, page: str = ""
+    ) -> Response:
+        return await self.render(request, "problem.html", status, page=page, title=title, do=do)
 
     async def render(
         self, request: Request, template: str, status: int = 200, **given: Any
@@ -94,7 +136,8 @@ class Site:
             ),
             here=f"{request.url.path}" + (f"?{request.url.query}" if request.url.query else ""),
             pulse=pulse,
-            read_only=self.rules.read_only,
+            read_only=self.rules.read_only or request.state.role == "viewer",
+            may=partial(allows, request.state.role),
             can_leave=self.rules.login is not None,
             who=session.who,
             form_token=self.sessions.form_token(session),
@@ -126,12 +169,3 @@ def act_of(request: Request, known: Sequence[str], wrong: type[UsageError] = Con
 
 def query_text(query: dict[str, Any]) -> str:
     return urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
-
-
-def _stamp() -> str:
-    """A digest of the static files, so that browsers may cache them."""
-    folder = files("leasework.web").joinpath("static")
-    digest = hashlib.sha256()
-    for name in ("dash.css", "dash.js", "htmx.min.js"):
-        digest.update(folder.joinpath(name).read_bytes())
-    return digest.hexdigest()[:10]

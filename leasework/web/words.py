@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from leasework.errors import error_line
+from leasework.model.filter import quoted
 from leasework.model.masking import masked
-from leasework.model.moments import duration
+from leasework.model.moments import duration, sparkline
 from leasework.store.rows import EventView
 
 NONE = "\N{EN DASH}"
@@ -45,16 +46,6 @@ def count(number: int | None, cap: int | None = None) -> str:
     return f"{number:,}" + ("+" if cap is not None and number >= cap else "")
 
 
-def size(count_bytes: int | None) -> str:
-    if count_bytes is None:
-        return NONE
-    value, unit = float(count_bytes), "B"
-    for larger in ("kB", "MB", "GB"):
-        if value >= 1024:
-            value, unit = value / 1024, larger
-    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
-
-
 def full(moment: datetime | None) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if moment else NONE
 
@@ -83,14 +74,6 @@ def term(number: int | None) -> str:
     return f"{timeline + 1}.{rest}" if timeline else str(rest)
 
 
-def quoted(text: str) -> str:
-    """A value as the filter language writes it."""
-    if text and not any(c.isspace() or c == '"' for c in text):
-        return text
-    inner = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{inner}"'
-
-
 def fields(row: EventView) -> list[tuple[str, str]]:
     """An event's fields as names and text, without empty ones."""
     shown = masked(row.fields or {})
@@ -102,6 +85,7 @@ def fields(row: EventView) -> list[tuple[str, str]]:
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    "ago": ago, "short": short, "count": count, "size": size, "full": full, "quoted": quoted,
+    "ago": ago, "short": short, "count": count, "full": full, "quoted": quoted,
     "pretty": pretty, "inline": inline, "error_line": error_line, "term": term, "fields": fields,
+    "sparkline": sparkline,
 }  # fmt: skip

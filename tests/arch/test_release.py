@@ -28,8 +28,10 @@ def test_a_tag_must_name_the_version():
 @pytest.fixture
 def copied(tmp_path, monkeypatch):
     """The files that name a version, in a folder where a test may change them."""
-    for name in ("pyproject.toml", "lab/pyproject.toml", "CHANGELOG.md", "leasework/version.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    migration = "leasework/pg/sql/migrations/0001_initial.sql"
+    texts = ("pyproject.toml", "lab/pyproject.toml", "CHANGELOG.md", "leasework/version.py")
+    for name in (*texts, migration):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((tree.ROOT / name).read_text("utf-8"))
     monkeypatch.setattr(release, "ROOT", tmp_path)
     return tmp_path
@@ -56,7 +58,26 @@ def test_a_changelog_that_calls_the_tagged_version_unreleased_is_caught(copied):
     page.write_text(f"# Changelog\n\n## {VERSION} (unreleased)\n")
     assert [line for line in release.disagreements(f"v{VERSION}") if "write the date" in line]
     page.write_text(f"# Changelog\n\n## {VERSION} (2026-12-01)\n")
+    freeze(copied, 1)
     assert release.disagreements(f"v{VERSION}") == []
+
+
+def freeze(folder: Path, number: int) -> None:
+    file = folder / "tests" / "upgrade" / "released" / "0.1.0.sql"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'-- {{"migrations": {number}}}\nbegin;\n')
+
+
+def test_a_tag_needs_the_frozen_schema_of_its_newest_migration(copied):
+    def said() -> list[str]:
+        return [line for line in release.disagreements(f"v{VERSION}") if "frozen" in line]
+
+    assert said() and not [line for line in release.disagreements(None) if "frozen" in line]
+    freeze(copied, 1)
+    assert said() == []
+    migrations = copied / "leasework/pg/sql/migrations"
+    (migrations / "0002_next.sql").write_text("select 1;")
+    assert "migration 2" in said()[0]
 
 
 @pytest.mark.parametrize(

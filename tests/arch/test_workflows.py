@@ -110,7 +110,13 @@ def test_a_workflow_has_no_secret_and_few_rights(path: Path):
     assert loaded["permissions"] == {"contents": "read"}
     for name, job in loaded["jobs"].items():
         assert job["timeout-minutes"] <= 120
-        assert ("permissions" in job) == (path.stem == "release" and name == "publish")
+        assert ("permissions" in job) == (path.stem in ("release", "docs") and name == "publish")
+
+
+def test_the_site_is_published_only_where_the_owner_has_switched_it_on():
+    publish = flow("docs")["jobs"]["publish"]
+    assert publish["if"] == "github.event_name == 'push' && vars.PUBLISH_DOCS == 'true'"
+    assert publish["permissions"] == {"contents": "write"}
 
 
 @pytest.mark.parametrize("path", FLOWS, ids=lambda p: p.stem)

@@ -9,13 +9,18 @@ from uuid import UUID
 
 from leasework_lab.chaos.checkers import Check, judge
 from leasework_lab.chaos.history import Campaign, Fault, Process
-from leasework_lab.chaos.tables import FinalJob, FinalTick, Tables
+from leasework_lab.chaos.tables import FinalBatch, FinalJob, FinalStep, FinalTick, Tables
 
 from leasework.config import Timings
 
 TIMES = Timings.derive(9.0)
 NODES = ("0a", "0b")
+STEPS = ("first", "pay", "last", "spawn[0]", "spawn[1]", "sleep", "go[0]", "go[1]")
+PARTS = [[str(UUID(int=n)), "completed", f"flow part {n}", None] for n in range(3)]
+"""What the flow gathered."""
 START = datetime(2026, 1, 1, tzinfo=UTC)
+FLOW, FLOW_TOKEN = UUID(int=1030), 40
+"""A job with steps, and the claim under which it did them."""
 
 
 def uuid(number: int) -> str:
@@ -35,6 +40,33 @@ def beats(of: str, me: str, token: int, start: float, end: float) -> list[dict[s
         lines.append(line("renewed", at, until=at + TIMES.trust, **fields))
         at += TIMES.renew
     return [*lines, line("down", end, until=end, why="stopped", **fields)]
+
+
+def saw(at: float, name: str, value: Any) -> dict[str, Any]:
+    """A run of the flow got that from a step."""
+    return line("saw", at, ref="flow", job=str(FLOW), token=FLOW_TOKEN, step=name, value=value)
+
+
+def step(name: str, **changed: Any) -> FinalStep:
+    kind = "event" if name.startswith("go") else "step"
+    result = {"payload": f"s-{name}"} if kind == "event" else f"v-{name}"
+    return FinalStep(FLOW, name, kind, False, result, FLOW_TOKEN)._replace(**changed)
+
+
+def flow_lines() -> list[dict[str, Any]]:
+    """Its run, and the signals to it."""
+    fields = {"ref": "flow", "job": str(FLOW), "node": uuid(2), "attempt": 1, "task": "flow",
+              "token": FLOW_TOKEN}  # fmt: skip
+    answers = [{"ref": f"answer to {FLOW}", "signal": f"s-go[{n}]"} for n in range(2)]
+    return [
+        line("start", 7.0, **fields),
+        line("step", 7.1, step="first", **fields),
+        saw(7.2, "first", "v-first"),
+        *[line(kind, 7.3, **each) for each in answers for kind in ("signalling", "signalled")],
+        saw(8.2, "go[0]", "s-go[0]"),
+        saw(8.3, "gather", [f"flow part {n}" for n in range(3)]),
+        line("end", 8.5, how="ended", **fields),
+    ]
 
 
 class World:
@@ -64,6 +96,7 @@ class World:
             *self._run(2, 31, 1, 6.0),
             line("completing", 6.3, ref="p-2", job=uuid(1002), token=31),
             line("completed", 6.4, ref="p-2", job=uuid(1002), token=31),
+            *flow_lines(),
         ]
         for process in (self.one, self.two):
             process.lines.insert(0, line("up", 1.5))
@@ -88,13 +121,19 @@ class World:
                 *[self.job(number, task="nap", ref=None) for number in (6, 7)],
                 self.job(8, task="page", ref=None),
                 self.job(12, task="limited", ref=None),
+                self.job(30, task="flow", token=FLOW_TOKEN, ref=None),
                 *map(self.tick_job, range(5)),
             ],
             ticks=[self.tick(number) for number in range(5)],
             terms=[("chaos", 1, "host:101:aaaaaa"), ("chaos", 2, "host:102:bbbbbb")],
-            effects=[("p-2", UUID(int=1002), 31)],
+            effects=[("p-2", UUID(int=1002), 31), ("flow pay", FLOW, FLOW_TOKEN)],
             duties=[("101-1", 1), ("102-1", 2)],
             deadlines=[(UUID(int=1006), "met", None), (UUID(int=1007), "breached", UUID(int=1008))],
+            steps=[*map(step, STEPS), step("gather", kind="gather", result=PARTS)],
+            batches=[
+                FinalBatch(UUID(int=3000), None, 2, True, 2, 1),
+                FinalBatch(UUID(int=3001), FLOW, 3, True, 3, 0),
+            ],
         )
         self._run_all()
 

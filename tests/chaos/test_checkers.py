@@ -100,7 +100,7 @@ def test_a_drain_that_did_not_end_is_seen(world: World) -> None:
 
 
 def test_an_effect_that_was_applied_twice_is_seen(world: World) -> None:
-    world.change(effects=world.tables.effects * 2)
+    world.change(effects=[*world.tables.effects, world.tables.effects[0]])
     caught(world, "effect once", "2 times")
 
 

@@ -76,7 +76,7 @@ def test_a_check_that_had_nothing_to_look_at_is_told_apart(
     assert re.search(row, page), page
     _tell(Verdict([good], good.counts, []))
     told = capsys.readouterr().out.splitlines()
-    assert "19 of 23 checks held, 4 had nothing to check" in told[0]
+    assert "20 of 24 checks held, 4 had nothing to check" in told[0]
     assert told[-1].startswith("Every promise held. Nothing to check: overlap, ")
     start = next(entry for entry in world.two.lines if entry["kind"] == "start")
     world.two.lines.append({**start, "token": 99, "at": 9.0})

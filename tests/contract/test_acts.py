@@ -6,9 +6,10 @@ from collections import Counter
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from leasework_lab.sim.store_operator import class_of
+
 from leasework.model.begins import Begins
 from leasework.model.filter import JobFilter
-from leasework.model.history import class_of
 from leasework.model.outcome import COMPLETED, Decision
 from leasework.model.states import State
 from leasework.store.jobs import AckItem

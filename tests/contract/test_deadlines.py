@@ -19,6 +19,7 @@ from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.store.operation import Term
 from tests.contract.world import DONE, IDS, World, at, plan, planned
+from tests.support.requests import job_request
 
 PAGE = Callback("page", {"queue": "pages", "priority": -1, "max_attempts": 9})
 FAILED = Decision(State.DISCARDED, error="no")
@@ -196,15 +197,17 @@ async def test_since_started_is_armed_by_the_first_start_alone(world: World):
     job = await world.claimed(deadline=promise(60, since="started"))
     world.now = at(500)
     assert await states(world) == ["waiting"] and await sweep(world) == []
-    assert await start(world, job) == DueDeadline(job.id, "t", at(560), "armed")
+    assert await start(world, job) == (True, DueDeadline(job.id, "t", at(560), "armed"))
     world.now = at(510)
-    assert await start(world, job) == DueDeadline(job.id, "t", at(560), "armed")
+    assert await start(world, job) == (True, DueDeadline(job.id, "t", at(560), "armed"))
     world.now = at(561)
     assert [b.due_at for b in await sweep(world)] == [at(560)]
-    assert await start(world, job) == DueDeadline(job.id, "t", at(560), "breached")
+    assert await start(world, job) == (True, DueDeadline(job.id, "t", at(560), "breached"))
 
 
-async def start(world: World, job: ClaimedJob, token: int | None = None) -> DueDeadline | None:
+async def start(
+    world: World, job: ClaimedJob, token: int | None = None
+) -> tuple[bool, DueDeadline | None]:
     return await world.a.store.start_deadline(
         world.a.id, job.id, token or job.claim_token, world.now
     )
@@ -212,7 +215,7 @@ async def start(world: World, job: ClaimedJob, token: int | None = None) -> DueD
 
 async def test_an_old_claim_starts_no_deadline(world: World):
     job = await world.claimed(deadline=promise(60, since="started"))
-    assert await start(world, job, job.claim_token + 1) is None
+    assert await start(world, job, job.claim_token + 1) == (False, None)
     assert await states(world) == ["waiting"]
 
 
@@ -283,9 +286,8 @@ async def test_another_job_for_the_same_key_moves_the_promise_and_adds_none(worl
 
 
 async def test_a_job_enqueued_again_after_an_unknown_outcome_has_one_deadline(world: World):
-    from leasework.model.job import JobRequest
 
-    job, request = uuid4(), JobRequest("t", "{}", deadline=promise(60))
+    job, request = uuid4(), job_request(deadline=promise(60))
     for retried in (False, True):
         await world.a.store.enqueue([(job, request)], 1 << 20, retried, world.now)
     assert await states(world) == ["armed"]

@@ -14,13 +14,14 @@ from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.store.jobs import Completion
 from tests.contract.world import LIMIT, World, at
+from tests.support.requests import job_request
 
 RETRY = Decision(State.RETRYABLE, run_in=7.0, error="boom")
 SNOOZE = Decision(State.SCHEDULED, run_in=3.0, counts=False, held_because="snoozed")
 
 
 def request(**options) -> JobRequest:
-    return JobRequest(**{"task": "t", "payload": "{}", **options})
+    return job_request(**options)
 
 
 def of_bulk(**options) -> BulkJob:

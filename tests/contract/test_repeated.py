@@ -8,12 +8,13 @@ import pytest
 
 from leasework.model.job import JobRequest
 from tests.contract.world import LIMIT, World, at
+from tests.support.requests import job_request
 
 DAYS = {"events": 30, "ticks": 30, "attempts": 7, "history": 30}
 
 
 def request(**options) -> JobRequest:
-    return JobRequest(**{"task": "t", "payload": "{}", **options})
+    return job_request(**options)
 
 
 async def test_a_repeated_try_makes_no_finished_job_again(world: World):

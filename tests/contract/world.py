@@ -15,7 +15,7 @@ from leasework_lab.sim.store import SimStore
 
 from leasework.config import Settings
 from leasework.env import Clock, Env, Ids
-from leasework.model.job import ClaimedJob, JobRecord, JobRequest
+from leasework.model.job import ClaimedJob, JobRecord
 from leasework.model.lease import Seen
 from leasework.model.outcome import Decision
 from leasework.model.schedule import every
@@ -27,6 +27,7 @@ from leasework.store.reports import Reports
 from leasework.store.schedules import ScheduleDefinition, TickDecision, TickPlan
 from leasework.store.store import Store
 from tests.contract.sim_reports import SimReports
+from tests.support.requests import job_request
 
 LEASE = 6.0
 ELECTION = "default"
@@ -126,10 +127,7 @@ class World:
     now: datetime = T0
 
     async def enqueue(self, count: int = 1, **options: Any) -> list[UUID]:
-        jobs = [
-            (IDS.new(), JobRequest(**{"task": "t", "payload": "{}", **options}))
-            for _ in range(count)
-        ]
+        jobs = [(IDS.new(), job_request(**options)) for _ in range(count)]
         await self.a.store.enqueue(jobs, LIMIT, False, self.now)
         return [job_id for job_id, _ in jobs]
 

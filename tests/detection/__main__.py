@@ -1,4 +1,4 @@
-"""``make detection``: measures all twenty, prints the table and writes the page."""
+"""``make detection``: measures all of them, prints the table and writes the page."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PAGE = """\
 # How soon problems are detected
 
 This page shows how many seconds it takes until leasework reports a problem. The measurement causes
-twenty problems in real processes: for example, it kills or freezes a worker, terminates a session,
+26 problems in real processes: for example, it kills or freezes a worker, terminates a session,
 sets a clock, or makes jobs fail. From that moment four observers check repeatedly:
 
 - `leasework status` must exit with status 1 and print the sentence;
 - the dashboard's page *Overview* must show the sentence;
 - the metric `leasework_problems{{kind="…"}}` must be greater than 0;
 - Prometheus scrapes two endpoints and evaluates the rules of `leasework metrics rules` every
-  second. There must be exactly one active alert.
+  second. There must be an active alert, of this problem or of its cause.
 
 The table shows after how many seconds each observer reported the problem. The target is
 {limit:g} s. The figures include the time that the observer itself takes. For example, on a busy
@@ -50,6 +50,7 @@ The measurement starts when the problem is caused, with these exceptions:
 - For a transaction, it starts when the transaction is older than `pin_seconds`. For a waiting job,
   it starts when the job has waited for longer than `overdue_seconds`. The defaults are 300 s and
   60 s. The measurement uses {pin:g} s for both.
+- For a hanging job, it starts after 10 s, and for a session that blocks, after 5 s.
 - For a deadline, it starts at its due time.
 - For a missed moment, it starts when the leader is stopped for 4 s.
 - For lost notifications, another version and a failing schedule, it starts when the worker that

@@ -1,10 +1,12 @@
-"""The twenty troubles: what is set up, what is done, and which sentence must be said."""
+"""The troubles: what is set up, what is done, and which sentence must be said."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from leasework_lab.chaos.database import Server
 
+from leasework.config import BLOCKED_SECONDS, HANG_SECONDS
 from tests.detection.alerts import Alerts
 from tests.support import postgres as servers
 from tests.support.procs import Process, Processes
@@ -40,6 +44,8 @@ class Stage:
     stack: ExitStack
     folder: Path
     env: dict[str, str] = field(default_factory=dict)
+    disks: list[Path] = field(default_factory=list)
+    """Mounted; the end of the server unmounts them."""
     url: str = ""
     alerts: Alerts = field(init=False)
 
@@ -99,7 +105,9 @@ class Scene:
     later: str = ""
     """The kind that takes its place when it lasts: who looks rarely sees that one."""
     clock: bool = False
-    """It wants a server of its own, whose clock can be set."""
+    """It wants a server whose clock can be set."""
+    own: bool = False
+    """It wants a server of its own."""
 
     @property
     def kinds(self) -> list[str]:
@@ -295,6 +303,98 @@ def schedule_failing(stage: Stage) -> Inject:
     return inject
 
 
+HISTORY = """
+insert into leasework.history (at, queue, task_name, completed, run)
+select date_trunc('minute', now()) - interval '1 min' * n, 'default', %s, 100,
+       jsonb_build_object(%s::text, 100)
+from generate_series(%s::integer, %s::integer) n
+"""
+"""A task, the class of its durations, and the minutes ago, from and to."""
+
+
+def slots_hang(stage: Stage) -> Inject:
+    stage.leader()
+    stage.sql(HISTORY, "long", "10", 20, 60)
+
+    def inject() -> float:
+        for _ in range(3):
+            stage.enqueue("long")
+        return now() + HANG_SECONDS
+
+    return inject
+
+
+def task_slow(stage: Stage) -> Inject:
+    stage.leader()
+    stage.sql(HISTORY, "quick", "10", 20, 60)
+    return _at_once(lambda: stage.sql(HISTORY, "quick", "60", 1, 2))
+
+
+def _in_transaction(stage: Stage, statement: str) -> Inject:
+    stage.leader()
+    holder = stage.stack.enter_context(psycopg.connect(stage.dsn))
+
+    def inject() -> float:
+        holder.execute(statement)  # type: ignore[arg-type]
+        return now() + BLOCKED_SECONDS
+
+    return inject
+
+
+def table_locked(stage: Stage) -> Inject:
+    return _in_transaction(stage, "lock table leasework.job")
+
+
+def session_blocks(stage: Stage) -> Inject:
+    return _in_transaction(stage, "update leasework.leader set seq = seq")
+
+
+MANY = """
+select leasework.enqueue(jsonb_build_object('task', 'well', 'run_in', 31536000))
+from generate_series(1, %s)
+"""
+
+
+def disk_full(stage: Stage) -> Inject:
+    """The disk of the jobs' table, of one megabyte, is filled with jobs of next year."""
+    if os.geteuid() != 0:
+        raise LookupError("disk_full mounts a small disk, which needs root: name the other scenes")
+    folder = Path(tempfile.mkdtemp(prefix="lw-disk-"))  # which the server's user may enter
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+    stage.disks.append(folder)
+    [(data,)] = stage.sql("show data_directory")
+    owner = os.stat(data)
+    os.chown(folder, owner.st_uid, owner.st_gid)
+    stage.sql(f"create tablespace tight location '{folder}'")
+    stage.sql("alter table leasework.job set tablespace tight")
+    leader = stage.leader()
+
+    def inject() -> float:
+        while "No space left on device" not in leader.output:  # the places of ended jobs, too
+            for jobs in (100, 1):
+                with pytest.raises(psycopg.errors.DiskFull):
+                    for _ in range(1000):
+                        stage.sql(MANY, jobs)
+        return now()
+
+    return inject
+
+
+def few_connections(stage: Stage) -> Inject:
+    stage.leader()
+
+    def inject() -> float:
+        [(name, used)] = stage.sql(
+            "select current_database(), count(*) from pg_stat_activity"
+            " where datname = current_database()"
+        )
+        # the tests' login is a superuser, whom the limit does not stop
+        stage.sql(f'alter database "{name}" connection limit {used}')
+        return now()
+
+    return inject
+
+
 SCENES: dict[str, Scene] = {
     "leader_killed": Scene(
         "the leader is killed, and there is no successor",
@@ -326,7 +426,7 @@ SCENES: dict[str, Scene] = {
     ),
     "poison_job": Scene(
         "a job kills every worker that runs it",
-        "job_quarantined", "in quarantine: a worker died each time", poison_job,
+        "job_quarantined", "in quarantine, of poison: a worker died", poison_job,
     ),
     "tick_missed": Scene(
         "the leader is stopped for 4 s, and moments of a schedule pass",
@@ -380,7 +480,38 @@ SCENES: dict[str, Scene] = {
         "Schedule '?report'? .* fails: its last job was discarded .* ValueError", schedule_failing,
         {"DETECTION_FAILING": "1"},
     ),
+    "slots_hang": Scene(
+        "jobs run a hundred times as long as their task usually does",
+        "job_hangs", "3 of the 100 slots of the queue '?default'? hang", slots_hang,
+    ),
+    "task_slow": Scene(
+        "the runs of a task take far longer than on the day before",
+        "task_slow", "The task '?quick'? is slow", task_slow,
+    ),
+    "table_locked": Scene(
+        "a session locks the table of the jobs", "lock_wait",
+        "has locked the table job", table_locked,
+    ),
+    "session_blocks": Scene(
+        "an open transaction holds the row of the leader", "lock_wait",
+        "holds a lock, and", session_blocks,
+    ),
+    "disk_full": Scene(
+        "the disk of the jobs' table is full", "server_short",
+        "The database refused what .*No space left on device", disk_full,
+        {"DETECTION_SCHEDULE": "1"}, own=True,
+    ),
+    "few_connections": Scene(
+        "the connections of the database are almost all in use",
+        "connections", "connections of the database", few_connections,
+    ),
 }  # fmt: skip
+
+
+def _unmount(disks: list[Path]) -> None:
+    for disk in disks:
+        subprocess.run(["umount", disk], check=True)
+        disk.rmdir()
 
 
 @contextmanager
@@ -388,14 +519,17 @@ def staged(scene: Scene, shared_dsn: str, folder: Path) -> Iterator[Stage]:
     """``shared_dsn``: of the server on which a database is made for it."""
     with ExitStack() as stack:
         env = dict(scene.env)
-        if scene.clock:
+        disks: list[Path] = []
+        stack.callback(_unmount, disks)
+        if scene.clock or scene.own:
             server = Server()
             stack.callback(server.close)
+            shared_dsn = server.dsn
+        if scene.clock:
             assert server.clock, "libfaketime is not installed"
             env["DETECTION_CLOCK"] = server.clock.environ["FAKETIME_TIMESTAMP_FILE"]
-            shared_dsn = server.dsn
         dsn = stack.enter_context(servers.database(shared_dsn))
         procs = stack.enter_context(Processes(folder))
-        stage = Stage(dsn, procs, stack, folder, env)
+        stage = Stage(dsn, procs, stack, folder, env, disks)
         stage.prepare()
         yield stage

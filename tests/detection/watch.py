@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import httpx
 
 from leasework.cli.monitoring import alert_name
+from leasework.watch.checks import CHECKS
 from tests.detection.alerts import Alerts
 from tests.support.procs import ROOT
 from tests.support.wait import until
@@ -100,7 +101,7 @@ class Watch:
             check=False,
         )  # fmt: skip
         told = json.loads(done.stdout)
-        for problem in told["problems"]:
+        for problem in [p for cause in told["problems"] for p in (cause, *cause["symptoms"])]:
             if problem["kind"] in self._kinds:
                 assert done.returncode == 1
                 assert self._words.search(problem["sentence"]), problem["sentence"]
@@ -115,12 +116,19 @@ class Watch:
     def _metric(self) -> str | None:
         text = httpx.get(f"{self._url}metrics", timeout=30).text
         for kind in self._kinds:
-            found = re.search(rf'^leasework_problems{{kind="{kind}"}} ([\d.]+)$', text, re.M)
+            series = rf'^leasework_problems{{cause="\w*",kind="{kind}",subject=".*"}} ([\d.]+)$'
+            found = list(re.finditer(series, text, re.M))
             assert found, text
-            if float(found[1]) > 0:
-                return found[0]
+            for one in found:
+                if float(one[1]) > 0:
+                    return one[0]
         return None
 
     def _alert(self) -> str | None:
+        """That of the problem, or of its cause: there is none for a symptom."""
+        kinds = {
+            *self._kinds,
+            *(check.kind for check in CHECKS.values() if {*self._kinds} & {*check.explains}),
+        }
         active = self._alerts.active()
-        return next((name for kind in self._kinds if (name := alert_name(kind)) in active), None)
+        return next((name for name in map(alert_name, sorted(kinds)) if name in active), None)

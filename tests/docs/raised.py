@@ -12,7 +12,7 @@ from leasework.errors import LeaseworkError
 
 _DEPTH = 3
 """How many calls deep."""
-GENERAL = ("located", "client", "store", "reports", "work_store", "in_loop", "checked_timeout")
+GENERAL = ("located", "client", "store", "reports", "stores", "in_loop", "checked_timeout")
 """Calls that many functions make. The text of App says what they raise."""
 
 

@@ -186,10 +186,12 @@ def _do(shell: Shell, step: Step) -> None:
 
 
 def environ(dsn: str) -> dict[str, str]:
-    """What a reader's shell has after the installation, and another database."""
+    """What a reader's shell has after the installation, and another database. STEPS_BIN:
+    the programs of another environment, into which leasework was installed."""
+    programs = os.environ.get("STEPS_BIN") or Path(sys.executable).parent
     return {
         "TEST_DSN": dsn,
         "LEASEWORK_DSN": dsn,
         "NO_COLOR": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
     }

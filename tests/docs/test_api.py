@@ -65,7 +65,8 @@ def test_no_page_of_the_reference_has_the_markup_of_docstrings():
 REFERS = re.compile(r"See :\w+:|see\s+:meth:")
 """The docstring names another one, which has the errors."""
 EXEMPT = {
-    "leasework.integrations.gunicorn.Certificates.child_exit": "gunicorn calls it",
+    "leasework.watch.inspector.Inspector.look": "reports them as problems",
+    "leasework.watch.inspector.Inspector.problems": "reports them as problems",
     "leasework.integrations.gunicorn.node": "gunicorn calls what it returns",
     "App.diagnose": "an error of the database is a finding",
     "leasework.integrations.django.gunicorn.post_worker_init": "gunicorn calls it",
@@ -175,13 +176,13 @@ from leasework import App, Leaser
     )
 from leasework.errors import ConfigError, Nothing
 The formatter `leasework.telemetry.JsonFormatter`, the function `leasework.env.Env`, the module
-`leasework.integrations.certifier`, and the view leasework.jobs.
+`leasework.integrations.celery`, and the view leasework.jobs.
 """
     assert lacking(page) == [
         "leasework.Leaser",
         "leasework.env.Env",
         "leasework.errors.Nothing",
-        "leasework.integrations.certifier",
+        "leasework.integrations.celery",
         "leasework.integrations.gunicorn.nod",
     ]
 
@@ -198,8 +199,6 @@ def test_the_stand_ins_are_what_the_modules_have():
     [made] = {full.rpartition(".")[0] for full in told}
     source = (tree.ROOT / f"{made.replace('.', '/')}.py").read_text("utf-8")
     assert 'post_worker_init, worker_exit = node("' in source
-    assert "pre_fork = _certificates.pre_fork" in source
-    assert "child_exit = _certificates.child_exit" in source
 
 
 def test_fields_are_described_with_their_texts():
@@ -223,7 +222,7 @@ def test_what_is_hidden_is_there_and_nothing_else_is_left_out():
         assert known >= set(hidden.split())
     assert {"enqueue", "enqueue_many", "task", "periodic", "lifespan"} <= shown["App"].keys()
     assert "seconds" not in shown["Backoff"] and "wait" in shown["Job"]
-    assert {"put", "pause", "backfill"} <= shown["StoredSchedules"].keys()
+    assert {"put", "pause"} <= shown["StoredSchedules"].keys()
     assert "start" in shown["EmbeddedServer"] and "located" not in shown["DjangoApp"]
 
 

@@ -117,12 +117,15 @@ assert list(ran[-1].tags) == ["billing", "customer-7"]
 async def report(customer: int) -> int:
     return customer
 """,
-        "once_per_deploy": """
+        "warm = warm_cache": """
 await session.commit()
 [put] = [one for one in await app.schedules.list() if not one.in_code]
 assert put.name == "report-42" and put.described == "At 07:00 every day (Asia/Seoul)"
-await app.close()
-app.configure(release="1")
+from datetime import timedelta
+RELEASE = "1"
+
+@app.task
+async def warm_cache() -> None: ...
 """,
     },
     "locks.md": {
@@ -169,9 +172,8 @@ assert len(await drain(app)) == 3
     "row-claims.md": {
         START: """
 from datetime import UTC, datetime
-from sqlalchemy import create_engine, select, text
+from sqlalchemy import create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
-import asyncpg, psycopg
 
 class Base(DeclarativeBase):
     pass
@@ -195,19 +197,8 @@ def send(order):
 def now():
     return datetime(2030, 1, 1)
 """,
-        "asyncpg_connection": """
-connection = stack.enter_context(psycopg.connect(dsn))
-connection.execute("set search_path to public")
-asyncpg_connection = await asyncpg.connect(
-    user=url.username, database=url.database, host=url.query["host"], port=url.query["port"],
-    server_settings={"search_path": "public"},
-)
-await asyncpg_connection.transaction().start()
-""",
         END: """
 assert sent == [1]
-assert sorted(row["id"] for row in rows) == [1, 2]
-await asyncpg_connection.close()
 """,
     },
     "advisory-locks.md": {START: APP + TABLES},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import psycopg
 import pytest
 
 from leasework import App
-from leasework.errors import SchemaTooNew
+from leasework.errors import SchemaTooNew, SchemaTooOld
+from leasework.pg.connection import pool
 from leasework.pg.schema import migrate
+from leasework.version import VERSION
+from scripts import compatibility
 from tests.arch import tree
 from tests.arch.test_pythons import supported
 
@@ -18,15 +22,10 @@ DOCS = tree.ROOT / "docs"
 STABILITY = (DOCS / "explanation" / "stability.md").read_text("utf-8")
 UPGRADE = (DOCS / "howto" / "upgrade.md").read_text("utf-8")
 README = (tree.ROOT / "README.md").read_text("utf-8")
-_ROW = re.compile(r"^\| (\d+\.\d+\.\d+) \| ([\d, -]+) \| (\d+) \| ([^|]+) \|", re.M)
 
 
-def rows() -> dict[str, tuple[list[int], int, str]]:
-    """By version: its migrations, ``min_known`` after them, and what old processes may do."""
-    return {
-        version: ([int(n) for n in re.findall(r"\d+", numbers)], int(known), old.strip())
-        for version, numbers, known, old in _ROW.findall(UPGRADE)
-    }
+def rows() -> compatibility.Versions:
+    return compatibility.rows(UPGRADE)
 
 
 def test_each_version_of_the_changelog_has_a_row():
@@ -88,6 +87,44 @@ async def test_an_old_process_works_with_a_schema_that_it_does_not_fit_until_it_
         await enqueue(other)
     await old.close()
     await other.close()
+
+
+def test_the_table_of_schemas_is_as_made():
+    assert compatibility.made(UPGRADE) == UPGRADE, "run python -m scripts.compatibility"
+    assert f"| {VERSION} |" in compatibility.table(rows())
+
+
+def test_the_table_follows_the_rule_of_a_connection(monkeypatch):
+    for known, number in itertools.product(range(1, 4), repeat=2):
+        monkeypatch.setattr(pool, "SCHEMA_NUMBER", known)
+        monkeypatch.setattr(migrate, "SCHEMA_NUMBER", known)
+        for min_known in range(1, number + 1):
+            said = compatibility.WORKS
+            try:
+                pool.check_schema(number, min_known)
+            except (SchemaTooOld, SchemaTooNew) as error:
+                said = f"`{type(error).__name__}`"
+            assert compatibility.verdict(known, number, min_known) == said
+
+
+def test_a_version_that_must_stop_first_divides_the_table():
+    versions = {
+        "0.1.0": ([1], 1, "-"),
+        "0.1.1": ([], 1, "beside"),
+        "0.2.0": ([2], 1, "beside"),
+        "0.3.0": ([3], 3, "**stop first**"),
+    }
+    assert (
+        compatibility.table(versions)
+        == """\
+| processes of | schema of 0.1.0 | schema of 0.1.1 | schema of 0.2.0 | schema of 0.3.0 |
+| --- | --- | --- | --- | --- |
+| 0.1.0 | works | works | works | `SchemaTooNew` |
+| 0.1.1 | works | works | works | `SchemaTooNew` |
+| 0.2.0 | `SchemaTooOld` | `SchemaTooOld` | works | `SchemaTooNew` |
+| 0.3.0 | `SchemaTooOld` | `SchemaTooOld` | `SchemaTooOld` | works |
+"""
+    )
 
 
 def test_the_pages_lead_to_each_other():

@@ -31,6 +31,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "build" / "site"
 
 
+def test_each_page_has_the_menu_of_versions(site):
+    for page in ("index.html", "howto/upgrade.html"):
+        text = (site / page).read_text("utf-8")
+        assert '"version":{"default":"latest","provider":"mike"}' in text
+
+
 _NO_MORE = (9, 0)
 """Of two sections that are alike, the one with the word in more fields comes first."""
 

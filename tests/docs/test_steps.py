@@ -70,7 +70,7 @@ def test_the_page_of_a_web_framework_goes_as_it_says(migrated, tmp_path, page, c
 @pytest.mark.timeout(300)
 def test_the_recipe_for_tests_of_applications_goes_as_it_says(migrated, tmp_path):
     here = {**environ(migrated), "LEASEWORK_TEST_DSN": migrated}
-    assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 7
+    assert walk(DOCS / "howto" / "testing.md", tmp_path, here) == 6
 
 
 @pytest.mark.timeout(300)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import sys
@@ -14,14 +13,14 @@ import psycopg
 
 from leasework.config import Settings
 from leasework.pg.schema import migrate
-from tests.durable_fire.builds import BUILDS, BY_NAME, apply_to_database
+from tests.durable_fire.builds import BUILDS, apply_to_database
 from tests.durable_fire.faults import Fire
 from tests.durable_fire.judge import ENDED, History, judge
-from tests.limits_fire.__main__ import DRAIN_SECONDS, SERVER
 from tests.limits_fire.judge import Check
 from tests.limits_fire.record import SETUP
 from tests.limits_fire.watch import ledger_of
 from tests.support import postgres
+from tests.support.fires import DRAIN_SECONDS, SERVER, command, tell
 
 RECORD = Path(__file__).with_name("record.sql").read_text()
 
@@ -65,35 +64,9 @@ def report(fire: Fire, history: History, checks: list[Check], took: float) -> No
     print(f"done in {took:.0f} s: " + ", ".join(f"{n} {what}" for what, n in tally.did.items()))
     made = len({e.row["id"] for e in history.of("made")})
     print(f"{made} jobs, {len(history.claims)} claims, {len(history.of('step'))} changes of steps")
-    for check in checks:
-        said = "ok" if check.ok else f"{len(check.found)} VIOLATIONS" if check.found else "TOO FEW"
-        print(f"  {said:>15}  {check.name}: {check.looked_at} looked at")
-        for each in check.found[:3]:
-            print(f"                   {each}")
-    for error, times in sorted({e: tally.errors.count(e) for e in tally.errors}.items())[:10]:
-        print(f"  error, {times} times: {error}")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.durable_fire")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--drain", type=float, default=DRAIN_SECONDS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--broken", default="", choices=sorted(BY_NAME), metavar="NAME")
-    parser.add_argument("--list", action="store_true", help="list the broken builds")
-    given = parser.parse_args()
-    if given.list:
-        for build in BUILDS:
-            print(f"{build.name:15} {build.takes_out}")
-        return 0
-    checks = run(given.seconds, given.seed, given.broken, given.drain)
-    # a short drain of a slow machine is no proof
-    caught = [c.name for c in checks if c.found and c.name != ENDED]
-    if given.broken:
-        print(f"{given.broken}: {'caught by ' + ', '.join(caught) if caught else 'NOT CAUGHT'}")
-        return 0 if caught else 1
-    return 0 if all(check.ok for check in checks) else 1
+    tell(checks, tally.errors)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # a short drain of a slow machine is no proof
+    sys.exit(command("tests.durable_fire", BUILDS, run, [ENDED]))

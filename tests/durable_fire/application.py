@@ -23,6 +23,7 @@ from leasework.errors import JobFailed, LeaseworkError, WaitTimeout
 from leasework.model.job import JobRequest
 from tests.durable_fire.builds import apply_to_process
 from tests.limits_fire.application import RECOVER_WITHIN, Ledger, _work
+from tests.support.requests import job_request
 
 SLOTS = ({"default": 12}, {"default": 4})
 CONCURRENCY = 2
@@ -33,7 +34,7 @@ LASTING = {"max_attempts": 500}
 
 
 def request(task: str, options: dict[str, Any] | None = None, **payload: Any) -> JobRequest[Any]:
-    return JobRequest(task=task, payload=json.dumps(payload), **(options or LASTING))
+    return job_request(task=task, payload=json.dumps(payload), **(options or LASTING))
 
 
 class Handlers:

@@ -32,7 +32,7 @@ _MINE = (
     "    for key share"
 )
 _NOT_MINE = "and cast(%(token)s as bigint) > 0 and cast(%(node)s as uuid) is not null"
-_BATCH_LOCKED = r"order by x\.made_at limit 100 for update skip locked"
+_BATCH_LOCKED = r"order by x\.made_at for update skip locked"
 _LATER = """
 create table fire.later (callback jsonb);
 create or replace function leasework.call_back(
@@ -104,7 +104,7 @@ BUILDS = (
     Build(
         "double-end", "two processes end a batch at the same time",
         (("end_batches", (
-            (_BATCH_LOCKED, "order by x.made_at limit 100"),
+            (_BATCH_LOCKED, "order by x.made_at"),
             (r"-- a row that somebody's", "perform pg_sleep(0.005); -- a row that somebody's"))),),
     ),
     Build(

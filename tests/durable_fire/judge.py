@@ -28,6 +28,7 @@ EXPECTED = (
     "$|on purpose|ValueError: (on purpose|before the commit)|its worker died|was taken away|fire$"
     "|ran longer than its (timeout|requeue)|TimeoutError|OperationalError|AdminShutdown"
     "|Unavailable: |JobCancelled: the job is being|cancelled|the worker ended it"
+    "|Rollback: $"  # of a handler whose connection was cut
 )
 BAD = ("cancelled", "discarded", "quarantined")
 

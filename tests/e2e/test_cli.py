@@ -278,12 +278,17 @@ def test_a_job_that_is_not_there_is_said(cli, verb):
 
 def test_hostile_text_of_a_job_reaches_no_terminal(cli):
     cli.sql(
-        r"""select leasework.enqueue('{"task": "a\u001b[2Jb", "payload": {"x": "\u001b[31m"}}')"""
+        r"""select leasework.enqueue('{"task": "a\u001b[2Jb", "queue": "q\u001b[2J\u009b",
+        "payload": {"x": "\u001b[31m", "y": "\u009b2J\u202e é"}}')"""
     )
     (row,) = cli.json("jobs")
-    assert row["task_name"] == "a\x1b[2Jb"
+    assert row["task_name"] == "a\x1b[2Jb" and row["payload"]["y"] == "\x9b2J\u202e é"
     for done in (cli("jobs"), cli("jobs", "show", row["id"])):
         assert "\x1b" not in done.stdout and r"a\x1b[2Jb" in done.stdout
+    shown = cli("jobs", "--json").stdout
+    assert "\x9b" not in shown and "\u202e" not in shown and "é" in shown
+    refused = cli.refused("queues", "pause", "nosuch")
+    assert "\x1b" not in refused and r"q\x1b[2J\x9b" in refused, "an error lists what is known"
 
 
 # -- a living application --------------------------------------------------------------------------
@@ -298,7 +303,7 @@ def test_everything_about_a_living_node_can_be_read(cli):
         assert term["term"] == leader["term"] and term["holder"] == node["worker_id"]
         assert (term["ended"], term["ended_at"]) == ("held", None) and term["seconds"] >= 0
         (schedule,) = cli.json("schedules")
-        assert schedule["name"] == "hourly" and schedule == cli.json("schedules", "list")[0]
+        assert schedule["name"] == "hourly" and schedule == cli.json("schedules")[0]
         assert cli.json("schedules", "ticks") == []
         assert "hourly" in cli("schedules").stdout and node["worker_id"] in cli("nodes").stdout
         assert node["worker_id"] in cli("leaders").stdout
@@ -352,11 +357,10 @@ def test_status_says_what_is_wrong_and_exits_1(cli):
     cli.sql("update leasework.schedule set next_at = now() - interval '3 days'")
     status = cli.json("status", exits=1)
     assert status["ok"] is False
-    assert {problem["kind"] for problem in status["problems"]} == {
-        "no_live_node",
-        "schedule_silent",
-        "queue_unworked",
-    }
+    [cause] = status["problems"]
+    assert cause["kind"] == "no_live_node"
+    assert {one["kind"] for one in cause["symptoms"]} == {"schedule_silent", "queue_unworked"}
     shown = cli("status", exits=1).stdout
-    assert "3 problems" in shown and "is silent: it was due 3 d ago." in shown
-    assert status["jobs"]["available_or_running"] == 1
+    assert "1 problem" in shown and "  - Schedule" in shown
+    assert "is silent: it was due 3 d ago." in shown
+    assert (status["jobs"]["available"], status["jobs"]["more"]) == (1, False)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import click
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
@@ -79,6 +79,49 @@ def test_a_job_is_given_up_and_its_event_says_by_whom(cli: Cli):
     assert cli.acts() == [("discard", 1, "cli")]
     assert cli.sql("select fields ->> 'who' from leasework.events") == [("ada",)]
     assert "no such job" in cli("jobs", "discard", str(UUID(int=1)), exits=1).stderr
+
+
+def test_every_act_takes_a_reason_that_its_event_keeps(cli: Cli):
+    jobs = [str(cli.enqueue(queue="mail")) for _ in range(4)]
+    cli.sql(SCHEDULE, "shop", "nightly")
+    acts = [
+        ("jobs", "cancel", jobs[0]), ("jobs", "discard", jobs[1]), ("jobs", "retry", jobs[1]),
+        ("jobs", "reprioritize", jobs[2], "--priority", "3"), ("jobs", "signal", jobs[3], "go"),
+        ("queues", "pause", "mail"), ("queues", "resume", "mail"),
+        ("queues", "weight", "mail", "gold", "2"),
+        ("jobs", "cancel", "--where", "queue:mail", "--yes"),
+        ("schedules", "pause", "nightly"), ("schedules", "resume", "nightly"),
+        ("schedules", "run", "nightly"), ("schedules", "remove", "nightly"),
+        ("silence", "no_leader"),
+    ]  # fmt: skip
+    for words in acts:
+        cli(*words, "--reason", f"why {words[1]}")
+    query = "select fields ->> 'reason' from leasework.events"
+    told = cli.sql(f"{query} where kind = 'person_acted' order by id")
+    assert told == [(f"why {words[1]}",) for words in acts]
+    tried = {" ".join(words[: 1 if words[0] == "silence" else 2]) for words in acts}
+    limits = (f"limits {act}" for act in ("set", "reset", "pause", "resume"))
+    nodes = (f"nodes {act}" for act in ("drain", "resume", "seen", "stop-claiming"))
+    takes = {path for path, verb in leaves(root) if any(p.name == "reason" for p in verb.params)}
+    assert takes == {*tried, *limits, *nodes, "jobs requeue", "jobs stack"}
+
+
+def leaves(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name in group.list_commands(click.Context(group)):
+        found = group.get_command(click.Context(group), name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from leaves(found, f"{path}{name} ")
+        else:
+            yield path + name, found
+
+
+def test_durations_are_shown_where_jobs_are_sorted_by_them(cli: Cli):
+    cli.enqueue(queue="mail")
+    cli("jobs", "discard", "--where", "queue:mail", "--yes")
+    cli.sql("update leasework.job_done set started_at = finished_at - interval '90 seconds'")
+    told = cli("jobs", "--state", "discarded", "--sort", "duration", "--wide").stdout
+    assert "TOOK" in told and "1 min 30 s" in told, told
 
 
 def test_many_jobs_are_acted_on_after_a_question(cli: Cli):
@@ -419,15 +462,12 @@ def test_a_schedule_runs_now_and_is_removed(cli: Cli):
     assert "waiting (by hand)" in cli("schedules", "ticks", "nightly").stdout
     [(job,)] = cli.sql("select id from leasework.jobs where schedule = 'nightly'")
     assert str(job) in told
-    start, end = ((datetime.now(UTC) - timedelta(minutes=n)).isoformat() for n in (2, 1))
-    told = cli("schedules", "backfill", "nightly", start, end).stdout
-    assert told == "Queued 1 job of schedule nightly to run now.\n"
     assert "of default was removed" in cli("schedules", "remove", "nightly").stdout
     assert cli.sql("select 1 from leasework.schedule") == []
     assert "no schedule is named" in cli("schedules", "run", "nightly", exits=1).stderr
     misplaced = "schedules", "--app", "default", "pause", "nightly"
     assert "See leasework schedules pause --help" in cli(*misplaced, exits=2).stderr
-    assert [act for act, _, _ in cli.acts()] == ["run now", "backfill", "remove"]
+    assert [act for act, _, _ in cli.acts()] == ["run now", "remove"]
 
 
 def test_status_of_one_application_leaves_out_those_that_are_gone(cli: Cli):

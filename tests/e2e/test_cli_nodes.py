@@ -89,7 +89,7 @@ def test_a_node_stops_claiming_claims_again_and_drains(shop: Shop) -> None:
     assert "claims jobs again" in shop.said("nodes", "resume", worker)
     assert shop.ran_on(held) == {worker}
 
-    assert "finishes its running jobs and exits" in shop.said("nodes", "drain", its_id)
+    assert "exits when its running jobs have finished" in shop.said("nodes", "drain", its_id)
     assert other.wait(60) == 0
     assert process.running
     acts = "select fields ->> 'act' from leasework.event where kind = 'person_acted' order by id"
@@ -107,7 +107,9 @@ def test_one_worker_of_a_supervisor_is_drained_and_the_others_go_on(shop: Shop) 
     (first, pid), (second, other) = shop.sql(query)
     says = "select count(*) from leasework.nodes where info ->> 'drains' = 'true'"
     assert shop.sql(says) == [(2,)], "what it says of itself first is true already"
-    assert f"{first} finishes its running jobs and exits" in shop.said("nodes", "drain", first)
+    assert f"{first} exits when its running jobs have finished" in shop.said(
+        "nodes", "drain", first
+    )
     tree.wait_for(rf"worker_drained .*pid={pid}", 60)
     until(lambda: shop.sql(query) == [(second, other)], 30, "its row's end")
     assert shop.ran_on(shop.enqueue(3)) == {second}, "the other was not stopped"
@@ -116,6 +118,18 @@ def test_one_worker_of_a_supervisor_is_drained_and_the_others_go_on(shop: Shop) 
     shop.said("nodes", "drain", second)
     assert tree.wait(60) == 0, "nobody is left"
     assert "supervisor_stopping" not in tree.output and "worker_ended" not in tree.output
+
+
+def test_a_drain_that_is_awaited_lists_what_it_cut_short(shop: Shop) -> None:
+    process, worker = shop.worker()
+    [whole] = shop.enqueue(seconds=0.0)
+    assert shop.ran_on([whole]) == {worker}
+    [hangs] = shop.enqueue(seconds=600.0)
+    until(lambda: shop.state(hangs) == "running", 30)
+    said = shop.said("nodes", "drain", worker, "--wait")
+    assert "Its stop cut 1 job short." in said and str(hangs) in said and str(whole) not in said
+    assert process.wait(60) == 0
+    assert shop.state(hangs) in ("available", "scheduled"), "another may run it"
 
 
 def test_a_node_is_named_by_its_beginning_and_never_guessed(shop: Shop) -> None:

@@ -144,9 +144,17 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "deadlines": [("", WELL), ("--json --state breached", WELL), ("--unhandled", WELL)],
     "doctor": [("", 1), ("--json --role observer", 1)],
     "events": [("", WELL), ("--json --kind node_started", WELL), ("--limit 1", WELL)],
-    "jobs": [("", WELL), ("--state discarded --json", WELL)],
+    "failures": [("", WELL), ("--json --since 7d", WELL), ("--since soon", 1)],
+    "jobs": [
+        ("", WELL),
+        ("--state discarded --json", WELL),
+        ("--where '-task:bro* since:1h' --sort duration", WELL),
+        ("--queue default --where task:well", 2),
+        ("--follow --all", 2),
+    ],
     "jobs cancel": [("{scheduled} --reason enough", WELL), ("{completed}", 1)],
     "jobs family": [("{completed}", WELL)],
+    "jobs requeue": [("{completed}", WELL)],
     "jobs signal": [("{running} go 7", WELL), ("{completed} go", 1), ("{running} go {{", 2)],
     "jobs steps": [("{completed}", WELL), ("{completed} --json", WELL)],
     "jobs discard": [("--where task:flaky --yes", WELL)],
@@ -183,21 +191,14 @@ CALLS: dict[str, list[tuple[str, int]]] = {
     "queues resume": [("unwatched", WELL)],
     "queues weight": [("default gold 3", WELL), ("default gold", WELL)],
     "schedules": [("", WELL), ("--json", WELL)],
-    "schedules backfill": [
-        ("each-second {start} {end}", WELL),
-        ("each-second 2020-01-01T00:00:00Z 2020-01-01T00:00:02Z", WELL),
-        ("each-second 2020-01-01 2020-01-02T00:00:00Z", 2),
-        ("each-second 2020-01-01T00:00:00Z 2090-01-01T00:00:00Z", 1),
+    "silence": [
+        ("no_leader --for 30min --reason maintenance", WELL),
+        ("no_leader --for 0", WELL),
+        ("no_leader", 1),
+        ("no_lead --reason x", 1),
+        ("no_leader --for soon --reason x", 1),
     ],
-    "schedules list": [("", WELL)],
     "schedules pause": [("each-second", WELL)],
-    "schedules put": [
-        ("shop:app nightly well --cron '0 7 * * *' --timezone Asia/Seoul --arguments '{{}}'", WELL),
-        ("shop:app nightly well --at 2090-01-31T07:00:00Z --missed skip", WELL),
-        ("shop:app nightly wel --every 60", 1),
-        ("shop:app hourly well --every 60", 1),
-        ("shop:app nightly well --every 60 --arguments '[1]'", 2),
-    ],
     "schedules remove": [("hourly", WELL), ("no-such", 1)],
     "schedules resume": [("each-second", WELL)],
     "schedules run": [("each-second", WELL)],
@@ -211,6 +212,7 @@ CALLS: dict[str, list[tuple[str, int]]] = {
 }
 # Those that go on until they are told to end, and what they say first.
 SERVING = {
+    "jobs --follow --where state:discarded": "no address for this user",
     "web --port 0": r"http://127.0.0.1:\d+",
     "worker shop:app --queue default=5": "node_started",
 }
@@ -219,6 +221,7 @@ ELSEWHERE = {
     "bench": "e2e/test_cli_bench.py",
     "chaos": "chaos/test_campaign.py",
     "demo": "e2e/test_demo.py",
+    "mcp": "pg/test_agents.py",
 }
 
 

@@ -311,7 +311,7 @@ def last_line(process: Process) -> str:
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("shp:app", "Did you mean 'shop'?"),
+        ("shp:app", "there is no module 'shp'"),
         ("shop:apq", "Did you mean 'app'?"),
         ("json:dumps", ""),
         ("shop.py:app", "Write shop:app"),

@@ -12,7 +12,6 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from leasework import App, errors
-from leasework.model.job import JobRequest
 from tests.e2e.fault_apps.scene import (
     RECOVER_WITHIN,
     SLACK,
@@ -26,6 +25,7 @@ from tests.e2e.fault_apps.scene import (
     signal_all,
     together,
 )
+from tests.support.requests import job_request
 from tests.support.wait import until
 
 __all__ = ["batch"]
@@ -52,7 +52,7 @@ class Producer(threading.Thread):
     def run(self) -> None:
         while not self._ending.wait(0.02):
             try:
-                job = self._app.sync.enqueue(JobRequest("quick", "{}"))
+                job = self._app.sync.enqueue(job_request("quick", "{}"))
             except errors.Unavailable as error:
                 self.raised.append(error)
             else:

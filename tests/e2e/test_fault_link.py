@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from leasework import App
-from leasework.model.job import JobRequest
 from tests.e2e.fault_apps.proxy import Proxy
 from tests.e2e.fault_apps.scene import (
     RECOVER_WITHIN,
@@ -20,6 +19,7 @@ from tests.e2e.fault_apps.scene import (
     together,
 )
 from tests.support.pgbouncer import PgBouncer, program
+from tests.support.requests import job_request
 from tests.support.wait import until
 
 __all__ = ["batch"]
@@ -55,8 +55,8 @@ def test_jobs_of_a_claim_without_an_answer_are_given_back_and_run(scene: Scene) 
 def test_a_hundred_enqueues_whose_answers_are_lost_are_a_hundred_jobs(scene: Scene) -> None:
     async def enqueue(link: Proxy) -> list[str]:
         app = App(link.dsn)
-        singles = [await app.enqueue(JobRequest("quick", "{}")) for _ in range(100)]
-        many = [await app.enqueue_many([JobRequest("quick", "{}")] * 30) for _ in range(10)]
+        singles = [await app.enqueue(job_request("quick", "{}")) for _ in range(100)]
+        many = [await app.enqueue_many([job_request("quick", "{}")] * 30) for _ in range(10)]
         await app.close()
         return [str(job.id) for job in singles + [job for some in many for job in some]]
 

@@ -19,6 +19,7 @@ from leasework.cli.root import root
 from leasework.model.job import JobRequest
 from tests.support.pgbouncer import PgBouncer
 from tests.support.procs import Processes
+from tests.support.requests import job_request
 from tests.support.wait import until_async
 
 ROLE = "odd_settings"
@@ -124,7 +125,7 @@ async def test_a_jobs_life_under_odd_settings(odd: str, procs: Processes) -> Non
 def request(
     task: str, run_at: datetime | None = None, unique: str | None = None, **arguments: Any
 ) -> JobRequest:
-    return JobRequest(task, json.dumps(arguments), run_at=run_at, unique=unique)
+    return job_request(task, json.dumps(arguments), run_at=run_at, unique=unique)
 
 
 async def ticks(app: App) -> Any:

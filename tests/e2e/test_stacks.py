@@ -96,6 +96,7 @@ def test_a_handler_that_blocks_its_event_loop_is_seen_too(shop: Any) -> None:
 
 def test_what_is_shown_is_masked_and_limited() -> None:
     text = 'connect("postgresql://me:hunter2@db/x", api_key="hunter2"); pin = 4; n["token"] = \'h\''
+    text += "; run('x --password hunter2')"
     shown = masked_text(text)
     assert "hunter2" not in shown and "'h'" not in shown and "postgresql://me:" in shown
     long = limited("\x00" + "a" * 50_000 + "the end", 8000)
@@ -103,7 +104,8 @@ def test_what_is_shown_is_masked_and_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["token", "token=", 'token="', ":", "//", "://", "://:", "://a:b", "a", "passw='x"]
+    "text",
+    ["token", "token=", 'token="', ":", "//", "://", "://:", "://a:b", "a", "passw='x", "--"],
 )
 def test_masking_takes_no_longer_for_hostile_text(text: str) -> None:
     began = time.process_time()

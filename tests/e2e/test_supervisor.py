@@ -14,13 +14,12 @@ import pytest
 
 from leasework.jobs.process import kill_processes_of
 from tests.e2e.apps.journal import Entry, entries
-from tests.e2e.apps.service import AT_ONCE, Database, measured
+from tests.e2e.apps.service import AT_ONCE, RECOVER_WITHIN, Database, measured
 from tests.support.procs import Process, Processes
 from tests.support.wait import BUSY_SECONDS, until
 
 APP = "tests.e2e.apps.worker:app"
 TASK = "tests.e2e.apps.worker."
-RECOVER_WITHIN = 9.0
 
 
 @pytest.fixture
@@ -247,7 +246,7 @@ def test_a_worker_that_dies_at_once_is_started_again_ever_more_slowly(
 ) -> None:
     code = (
         "import sys; from leasework.cli.work.supervisor import run_supervisor; "
-        f"sys.exit(run_supervisor({APP!r}, 1, command=(sys.executable, '-c', 'exit(3)')))"
+        f"sys.exit(run_supervisor({APP!r}, 1, {{}}, [], command=(sys.executable, '-c', 'exit(3)')))"
     )
     supervisor = procs.start(code=code, name="supervisor", env={"LEASEWORK_DSN": dsn})
     supervisor.wait_for(r"exit code 3", 20, count=3)

@@ -7,19 +7,15 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from leasework.errors import ConfigError
-from leasework.integrations.gunicorn import certificates
 from tests.e2e.apps.no_lifespan import GUNICORN
 from tests.e2e.apps.service import (
     AT_ONCE,
-    HOOKS,
     POOLED,
+    RECOVER_WITHIN,
     TIMINGS,
     Database,
     Service,
@@ -33,8 +29,7 @@ from tests.support.wait import BUSY_SECONDS, until
 
 SECONDS = 30 if os.environ.get("LEASEWORK_LONG") else 12
 F = TIMINGS.failover + BUSY_SECONDS
-CERTIFIED = "this process certifies the deaths of gunicorn's workers"
-"""What the hooks' helper process says when it is there."""
+RECOVERED = RECOVER_WITHIN + BUSY_SECONDS
 
 Start = Callable[..., Service]
 
@@ -112,24 +107,15 @@ def test_the_lifespan_wraps_the_users_own(shapes: dict[str, Service]) -> None:
 
 
 # -- the leader dies -------------------------------------------------------------------------------
-@pytest.mark.parametrize(("hooks", "limit"), [(HOOKS, AT_ONCE), ("", F)], ids=["hooks", "no-hooks"])
-def test_the_leading_worker_is_killed(
-    service: Start, database: Database, hooks: str, limit: float
-) -> None:
-    web = service().gunicorn(2, hooks=hooks)
+def test_the_leading_worker_is_killed(service: Start, database: Database) -> None:
+    web = service().gunicorn(2)
     leader = database.wait_for_nodes(2)
     first = first_tick(web)
-    if hooks:
-        web.process.wait_for(CERTIFIED)
     killed_at = time.time()
     os.kill(leader, signal.SIGKILL)
     acquired_at = database.next_term(killed_at)
-    label = "with" if hooks else "without"
-    what = f"takeover after kill -9 of the leader, {label} the hook"
-    measured(what, acquired_at - killed_at, limit)
+    measured("takeover after kill -9 of the leader under gunicorn", acquired_at - killed_at, F)
     check_each_second(web.journal, first, int(acquired_at - first) + 2, killed=leader)
-    dead = [event["dead"] for event in database.events("node_certified")]
-    assert [name.split(":")[1] for name in dead] == ([str(leader)] if hooks else [])
 
 
 def test_workers_on_uvloop_go_on_whenever_their_connections_are_broken(
@@ -169,10 +155,9 @@ def test_a_stopped_service_resigns_at_once_and_drains(service: Start, database: 
     began = {entry.key for entry in old.noted("work-began")}
     assert {entry.key for entry in old.noted("work-done")} == began
     left = "select id::text from leasework.jobs where state = 'available' and queue = 'work'"
-    available = {job for (job,) in database.rows(left)}  # green's once_per_deploy may be among them
+    available = {job for (job,) in database.rows(left)}  # and perhaps green's own
     assert available & set(jobs) == set(jobs) - began, "what did not run was given back"
     assert len(database.nodes()) == 2
-    assert not database.events("node_certified"), "who leaves in good order needs no certificate"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -189,7 +174,6 @@ def test_asgi_workers_without_a_lifespan_drain_when_they_are_stopped(
     assert web.process.wait(30) == 0
     assert len(web.noted("work-done")) == 2
     assert database.nodes() == []
-    assert not database.events("node_certified"), "who leaves in good order needs no certificate"
 
 
 def test_without_execute_the_web_workers_run_no_job(service: Start, database: Database) -> None:
@@ -202,54 +186,6 @@ def test_without_execute_the_web_workers_run_no_job(service: Start, database: Da
     elsewhere = service().worker()
     until(lambda: len(web.noted("tick")) >= 5, 20, "ticks that a worker elsewhere runs")
     assert {entry.pid for entry in web.noted("tick")} == {elsewhere.process.pid}
-
-
-def test_the_helper_of_the_hooks_ends_with_a_killed_arbiter(
-    service: Start, database: Database
-) -> None:
-    """Also when workers live on, which have the arbiter's pipes by their fork."""
-    arbiter = service().gunicorn(1).process
-    worker = database.wait_for_nodes(1)
-    [helper] = [pid for pid in children(arbiter.pid) if b"certifier" in command_line(pid)]
-    arbiter.kill()
-    until(lambda: not command_line(helper), 10, "the end of the helper")
-    assert command_line(worker)
-
-
-def test_the_hooks_refuse_to_start_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LEASEWORK_DSN", raising=False)
-    with pytest.raises(ConfigError, match="LEASEWORK_DSN"):
-        certificates().pre_fork(None, SimpleNamespace())
-    with pytest.raises(ConfigError, match="schema"):
-        certificates(shema="x")
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def command_line(pid: int) -> bytes:
-    """Empty when it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-COMPOSED = """
-from leasework.integrations.gunicorn import certificates
-from tests.e2e.apps.journal import note
-
-hooks = certificates(dsn={dsn!r})
-
-def pre_fork(server, worker):
-    note("own-pre-fork")
-    hooks.pre_fork(server, worker)
-
-def child_exit(server, worker):
-    hooks.child_exit(server, worker)
-    note("own-child-exit")
-"""
 
 
 # -- deployments -----------------------------------------------------------------------------------
@@ -279,7 +215,7 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     os.kill(leader, signal.SIGKILL)
     acquired_at = database.next_term(killed_at)
     what = "takeover after kill -9 of the leader, blue and green"
-    measured(what, acquired_at - killed_at, AT_ONCE)
+    measured(what, acquired_at - killed_at, F)
     database.wait_for_nodes(4)
     check_each_second(blue.journal, first, max(SECONDS, int(time.time() - first)), leader)
     assert nightly() == [of_green, "green"], "a blue worker that starts again changes nothing"
@@ -292,26 +228,20 @@ def test_blue_and_green_run_each_second_once_and_the_newer_definitions_win(
     assert nightly()[0] != of_green
     warmed = blue.noted("warm-done")
     assert len({entry.key for entry in warmed}) == len(warmed) == 2, "once per release"
-    assert {e.release for e in warmed} == {"blue", "green"}, "each in a process of its release"
 
 
-def test_once_per_deploy_runs_again_when_its_worker_is_killed(
+def test_a_job_of_a_deployment_runs_again_when_its_worker_is_killed(
     service: Start, database: Database
 ) -> None:
-    """With hooks of the user's own, the database named in code, and --preload."""
-    web = service("default", "v1", WARM_HANGS="1")
-    web.gunicorn(4, "--preload", hooks=COMPOSED.format(dsn=database.dsn))
+    web = service("default", "v1", WARM_HANGS="1").gunicorn(4, "--preload")
     database.wait_for_nodes(4)
-    [began] = until(lambda: web.noted("warm-began"), 10, "the once-per-deploy job")
-    web.process.wait_for(CERTIFIED)  # with --preload the workers are up before the helper
+    [began] = until(lambda: web.noted("warm-began"), 10, "the job of the deployment")
     killed_at = time.time()
     os.kill(began.pid, signal.SIGKILL)
-    [done] = until(lambda: web.noted("warm-done"), 10, "its second run")
-    measured("once_per_deploy done elsewhere after kill -9", done.at - killed_at, AT_ONCE)
+    [done] = until(lambda: web.noted("warm-done"), RECOVERED, "its second run")
+    measured("a job of the deployment done elsewhere after kill -9", done.at - killed_at, RECOVERED)
     assert done.key == began.key
     database.wait_for_nodes(4)  # the new worker's node had its turn too
     assert len(web.noted("warm-began")) == 2
-    assert len(web.noted("own-pre-fork")) == 5
-    assert len(web.noted("own-child-exit")) == 1
     states = "select state from leasework.jobs where queue = 'work'"
     until(lambda: database.rows(states) == [("completed",)], 5, "its completion, recorded")

@@ -32,7 +32,7 @@ from leasework.config import Settings
 from leasework.env import Clock, Ids
 from leasework.errors import UniqueConflict
 from leasework.model.backoff import Backoff
-from leasework.model.job import ClaimedJob, JobRequest, OnConflict
+from leasework.model.job import ClaimedJob, OnConflict
 from leasework.model.outcome import (
     Cancel,
     Complete,
@@ -48,6 +48,7 @@ from leasework.store.jobs import AckItem
 from leasework.store.nodes import NodeIdentity
 from leasework.store.operation import Term
 from leasework.store.store import Store
+from tests.support.requests import job_request
 from tests.support.transitions import NEW, TRANSITIONS
 
 QUEUE = "life"
@@ -135,8 +136,8 @@ class Life(RuleBasedStateMachine):
     )
     def enqueue(self, delay: Any, attempts: int, unique: Any, conflict: Any, history: bool,
                 priority: int) -> None:  # fmt: skip
-        job = JobRequest(
-            "t", "{}", queue=QUEUE, run_in=delay, max_attempts=attempts, unique=unique,
+        job = job_request(
+            queue=QUEUE, run_in=delay, max_attempts=attempts, unique=unique,
             on_conflict=conflict, history=history, priority=priority,
         )  # fmt: skip
         new = self.ids.new()

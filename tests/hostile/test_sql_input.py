@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leasework.model.job import JobRequest
 from tests.hostile.strategies import quick
+from tests.support.requests import job_request
 
 OPTIONS = (
     "id", "task", "payload", "queue", "priority", "run_at", "run_in", "max_attempts", "timeout",
@@ -177,7 +177,7 @@ async def test_what_the_client_may_ask_for_the_database_takes(connection: Any) -
     @given(jobs, when)
     def agree(options: dict[str, Any], moment: dict[str, Any]) -> None:
         try:
-            job = JobRequest(**options, **moment)
+            job = job_request(**options, **moment)
         except Exception:
             return
         request = job.as_request(uuid4(), 1 << 20)
@@ -227,6 +227,16 @@ async def test_a_clock_that_no_worker_can_read_is_refused(connection: Any, clock
         connection.execute('select leasework.enqueue(\'{"task":"t"}\', %s::timestamptz)', [clock])
     connection.rollback()
     assert rows(connection) == 0
+
+
+@pytest.mark.parametrize("clock", ["infinity", "-infinity", "20000-01-01", "0044-03-15 BC"])
+async def test_nor_does_a_signal_bring_such_a_clock(connection: Any, clock: str) -> None:
+    """Its job would be due then: no worker could claim it, and no page show it."""
+    call = 'select id from leasework.enqueue(\'{"task":"t"}\')'
+    [(job,)] = connection.execute(call).fetchall()
+    with pytest.raises(psycopg.errors.CheckViolation, match='"clock"'):
+        connection.execute("select leasework.send_signal(%s, 'go', null, %s)", [job, clock])
+    connection.rollback()
 
 
 async def test_a_payload_of_a_hundred_megabytes_is_refused_clearly(connection: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import sys
@@ -14,15 +13,13 @@ import psycopg
 
 from leasework.config import Settings
 from leasework.pg.schema import migrate
-from tests.limits_fire.builds import BUILDS, BY_NAME, apply_to_function
+from tests.limits_fire.builds import BUILDS, apply_to_function
 from tests.limits_fire.faults import Fire
 from tests.limits_fire.judge import Check, Record, judge
 from tests.limits_fire.record import SETUP
 from tests.limits_fire.watch import Watch, ledger_of
 from tests.support import postgres
-
-DRAIN_SECONDS = 90.0
-SERVER = {"track_commit_timestamp": "on", "fsync": "off", "max_connections": "200"}
+from tests.support.fires import DRAIN_SECONDS, SERVER, command, tell
 
 
 async def burn(fire: Fire, seconds: float, drain: float) -> tuple[Watch, int]:
@@ -73,34 +70,8 @@ def report(fire: Fire, watch: Watch, record: Record, checks: list[Check], took: 
         f"{watch.keys_counted} keys, {watch.full} of them full; the longest wait of a job that "
         f"could run was {watch.longest:.2f} s"
     )
-    for check in checks:
-        said = "ok" if check.ok else f"{len(check.found)} VIOLATIONS" if check.found else "TOO FEW"
-        print(f"  {said:>15}  {check.name}: {check.looked_at} looked at")
-        for each in check.found[:3]:
-            print(f"                   {each}")
-    for error, times in sorted({e: tally.errors.count(e) for e in tally.errors}.items())[:10]:
-        print(f"  error, {times} times: {error}")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.limits_fire")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--drain", type=float, default=DRAIN_SECONDS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--broken", default="", choices=sorted(BY_NAME), metavar="NAME")
-    parser.add_argument("--list", action="store_true", help="list the broken builds")
-    given = parser.parse_args()
-    if given.list:
-        for build in BUILDS:
-            print(f"{build.name:15} {build.takes_out}")
-        return 0
-    checks = run(given.seconds, given.seed, given.broken, given.drain)
-    caught = [check.name for check in checks if check.found]
-    if given.broken:
-        print(f"{given.broken}: {'caught by ' + ', '.join(caught) if caught else 'NOT CAUGHT'}")
-        return 0 if caught else 1
-    return 0 if all(check.ok for check in checks) else 1
+    tell(checks, tally.errors)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command("tests.limits_fire", BUILDS, run))

@@ -47,9 +47,9 @@ _STEAL = """with stolen as (
     returning j.id, j.task_name, j.queue, j.payload, j.priority, j.attempt, j.max_attempts,
               j.crashes, j.claim_token, j.timeout_seconds, j.requeue_seconds,
               coalesce(j.tick_at, j.run_at), j.history, j.schedule, j.deadlines, j.trace,
-              cast(null as bigint[])
+              j.version, cast(null as bigint[])
 )
-select * from stolen union all select * from leasework.claim("""
+select * from stolen union all select id, task_name,"""
 _LATE = "renewed_at < clock_timestamp() - make_interval(secs => lease_seconds)"
 
 
@@ -138,7 +138,7 @@ MUTANTS = (
         "no-claim-guard",
         "a claim does not check whether the job is already claimed",
         ("restart", "kill"),
-        {"job/claim": (("select * from leasework.claim(", _STEAL),)},
+        {"job/claim": (("select id, task_name,", _STEAL),)},
         seconds=6,
     ),
     Mutant(
@@ -258,6 +258,13 @@ MUTANTS = (
         "one job more than the limit allows runs at once",
         ("pause_all",),
         {"limit/sync": (("d.concurrency, d.rate,", "d.concurrency + 1, d.rate,"),)},
+        seconds=20,
+    ),
+    Mutant(
+        "deaf-suspension",
+        "a job is suspended without a look whether its signal has come meanwhile",
+        ("pause_all",),
+        {"job/ack": (("leasework.has_come(h.id, h.waits)", "false"),)},
         seconds=20,
     ),
     Mutant(

@@ -15,7 +15,6 @@ import psycopg
 from elasticapm.instrumentation.control import instrument
 
 from leasework import App, Context, SyncContext
-from leasework.integrations.rows import claim_rows
 from leasework.testing import open_rival_session
 from tests.pg.drivers import ALL, SYNC, done
 
@@ -48,11 +47,10 @@ async def use(name: str, lock: Any) -> None:
         on = way.connection
         if name in ("psycopg", "psycopg async", "asyncpg"):
             assert hasattr(on, "__wrapped__"), f"no agent has wrapped {name}: {type(on)}"
-        await done(claim_rows(on, "select n from effect", of="effect"))
         if name in SYNC:
             app.sync.enqueue(hello.job(), on=on)
             assert await asyncio.to_thread(app.sync.advisory_lock(name, on=on, timeout=9).acquire)
-            with open_rival_session(DSN, beside=on):
+            with open_rival_session(DSN):
                 pass
         else:
             await hello.using(on=on).enqueue()

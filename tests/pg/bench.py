@@ -11,12 +11,13 @@ from uuid import UUID, uuid4
 import psycopg
 
 from leasework.model.begins import Begins
-from leasework.model.job import ClaimedJob, JobOptions, JobRequest
+from leasework.model.job import ClaimedJob, JobOptions
 from leasework.model.outcome import Decision
 from leasework.model.states import State
 from leasework.store.jobs import Acked, AckItem, _copy_lines, claim_params
 from leasework.store.nodes import NodeIdentity
 from leasework.store.store import Store
+from tests.support.requests import job_request
 
 
 def copy_line() -> str:
@@ -42,7 +43,7 @@ class Bench:
         return bench
 
     async def enqueue(self, **options: Any) -> UUID:
-        request = JobRequest(**{"task": "t", "payload": "{}", **options})
+        request = job_request(**options)
         [(job, _)] = await self.store.enqueue([(uuid4(), request)], 1 << 20, False, None)
         return job
 

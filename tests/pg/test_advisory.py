@@ -254,16 +254,13 @@ async def test_without_the_schema_the_reason_is_said(direct_dsn: str) -> None:
 async def does_nothing(migrated: str) -> str:
     """A server whose functions say that they took the lock, as some engines do."""
     async with await psycopg.AsyncConnection.connect(migrated, autocommit=True) as c:
-        await c.execute("create schema engine")
+        await c.execute("set allow_system_table_mods = on")
         for name in ("pg_try_advisory_lock", "pg_try_advisory_xact_lock"):
+            await c.execute(f"alter function {name}(bigint) rename to real_{name}".encode())
             await c.execute(
-                f"create function engine.{name}(bigint) returns boolean"
+                f"create function pg_catalog.{name}(bigint) returns boolean"
                 " language sql as 'select true'".encode()
             )
-        database = c.info.dbname
-        await c.execute(
-            f'alter database "{database}" set search_path = engine, pg_catalog, public'.encode()
-        )
     return migrated
 
 

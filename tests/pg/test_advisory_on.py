@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 
 from leasework import App
-from leasework.errors import Conflict, LockNotAcquired, Unavailable, WrongConnection
+from leasework.errors import Conflict, LockNotAcquired, WrongConnection
 from leasework.model.lock_key import key_of_name
 from tests.pg.drivers import ALL, SYNC, Open, Way, done
-from tests.support.relay import Relay
-from tests.support.wait import BUSY_SECONDS, until_async
+from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
 HOLDERS = "select count(*) from leasework.locks where name = 'nightly' and granted"
 WAITERS = "select pid from leasework.locks where name = 'nightly' and not granted"
-SILENT = ["psycopg", "psycopg async", "asyncpg pool", "sqlalchemy AsyncSession over asyncpg"]
 
 
 async def test_on_every_driver_it_is_held_until_the_end_and_a_wait_in_vain_leaves_that_whole(
@@ -116,27 +112,6 @@ async def test_two_transactions_that_wait_for_each_other_are_told(
         assert "deadlock" in str(conflict)
         await one.rollback()
         await two.rollback()
-
-
-async def test_a_wait_on_a_link_that_falls_silent_has_an_end(app: App, migrated: str) -> None:
-    for name in SILENT:
-        await waits_in_silence(app, migrated, name)
-
-
-async def waits_in_silence(app: App, migrated: str, name: str) -> None:
-    failed: list[Unavailable] = []
-    async with app.advisory_lock("nightly"):  # so that it is waited for
-        with Relay(migrated) as link, suppress(Exception):  # at the end of what is gone
-            async with ALL[name](link.dsn) as way:
-                assert await app.advisory_lock("other", on=way.connection).acquire()
-                link.silence()
-                started = time.monotonic()
-                try:
-                    await app.advisory_lock("nightly", on=way.connection, timeout=0.3).acquire()
-                except Unavailable as error:
-                    failed.append(error)
-                took = time.monotonic() - started
-    assert "was ended" in str(failed[0]) and took < 20 + BUSY_SECONDS
 
 
 async def test_the_locks_of_names_are_the_locks_of_hand_written_sql(

@@ -36,7 +36,7 @@ async def test_a_cancel_that_is_heard_before_the_answer_to_the_claim_ends_the_ru
     async def work(n: int) -> None:
         ran.append(n)
 
-    store = await app.work_store()
+    store = (await app.stores()).work
     claim = store.claim
 
     async def late(*args: Any, **kwargs: Any) -> list[ClaimedJob]:

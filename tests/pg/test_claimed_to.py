@@ -193,7 +193,8 @@ async def test_stranded_jobs_count_as_running_everywhere_and_status_says_why(
         overview = of_facts(facts, "1")
         assert overview.figures["jobs"]["running"] == len(await app.jobs(state="running"))
         assert overview.figures["jobs"]["running"] == (await reports.queues(None))[0].running
-        kinds = {problem.kind: problem for problem in overview.found}
+        every = (one for cause in overview.found for one in (cause, *cause.symptoms))
+        kinds = {problem.kind: problem for problem in every}
         return [one.sentence for kind, one in kinds.items() if kind == "jobs_stranded"]
 
     assert await found() == ["3 jobs are running on a node that does not exist"]

@@ -13,7 +13,7 @@ from leasework import App
 from leasework.errors import BadPayload, JobFailed
 from leasework.model.job import Unreadable
 from leasework.model.states import State
-from leasework.testing import assert_enqueued, eager
+from leasework.testing import assert_enqueued
 from tests.pg import sealed
 from tests.support.wait import until_async
 
@@ -158,9 +158,3 @@ async def test_the_arguments_of_schedules_stay_as_they_are_in_the_code(shop: App
 
         await until_async(ran, 30, "the schedule's job")
     assert "in the code" in stored(shop.settings.dsn)
-
-
-async def test_eager_jobs_get_decoded_arguments(shop: App) -> None:
-    with eager(shop):
-        job = await sealed.in_loop.enqueue(sealed.Card("1"), "2")
-        assert await job.wait() == sealed.Card("12")

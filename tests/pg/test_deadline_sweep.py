@@ -20,12 +20,13 @@ import pytest
 
 from leasework.config import Settings
 from leasework.model.deadline import Callback, Promise
-from leasework.model.job import ClaimedJob, JobRequest
+from leasework.model.job import ClaimedJob
 from leasework.pg.schema import migrate
 from leasework.pg.sql import statement
 from leasework.store.reports import Reports
 from leasework.store.store import Store
 from tests.pg.bench import Bench
+from tests.support.requests import job_request
 from tests.support.wait import until_async
 
 LONG = bool(os.environ.get("LEASEWORK_LONG"))
@@ -215,7 +216,7 @@ async def _running(bench: Bench, count: int) -> list[ClaimedJob]:
     jobs: list[ClaimedJob] = []
     for start in range(0, count, 250):
         requests = [
-            (uuid4(), JobRequest("t", "{}", deadline=Promise(PROMISE.callback, seconds=n + 1.0)))
+            (uuid4(), job_request(deadline=Promise(PROMISE.callback, seconds=n + 1.0)))
             for n in range(start, min(start + 250, count))
         ]
         await bench.store.enqueue(requests, 1 << 20, False, None)

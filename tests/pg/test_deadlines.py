@@ -16,6 +16,7 @@ import pytest
 from leasework import App, Context, Deadline, Discard
 from leasework.errors import BadDeadline, DeadlineNotFound
 from leasework.model.deadline import DueDeadline
+from leasework.model.states import State
 from tests.pg import deadline_handlers
 from tests.support.wait import until_async
 
@@ -59,6 +60,39 @@ async def test_a_node_tells_of_a_breach_once_while_the_handler_goes_on(app: App,
     assert rows == [("breached", "running")]
     events = await (await app.inspect()).events("deadline_breached")
     assert [event.fields["deadline"] for event in events] == [str(job.id)]
+
+
+async def test_a_claim_that_was_taken_away_before_its_start_does_not_start(app: App, sql: Any):
+    page_task(app)
+    ran: list[int] = []
+    late: list[Any] = []
+
+    @app.task(deadline=Deadline(hours=1, on_breach="page"))
+    async def counted(ctx: Context) -> None:
+        ran.append(ctx.token)
+
+    @app.task
+    async def first() -> None:
+        [[taken]] = await until_async(
+            lambda: sql(
+                "select claim_token from leasework.job where id = %s and node is not null", late
+            ),
+            30,
+            "the other job to wait here",
+        )
+        while await (await app.store()).requeue(late[0], taken) is State.RUNNING:
+            pass
+        late.append(taken)
+
+    @app.task
+    async def quick() -> None: ...  # a node claims ahead where jobs are short
+
+    await app.enqueue_many([quick.job() for _ in range(200)])
+    await first.enqueue()
+    late.append((job := await counted.enqueue()).id)
+    async with app.node(queues={"default": 1}):
+        await job.wait(30)
+    assert len(ran) == 1 and ran[0] > late[1]
 
 
 async def test_a_job_without_a_deadline_has_none_in_its_context(app: App):
@@ -227,7 +261,10 @@ async def test_people_see_them_and_status_names_a_breach_that_nobody_handles(
     lines = shown.stdout.splitlines()
     assert [line.split()[1] for line in lines[1:]] == ["papers", "books"]
     assert shown.returncode == 0 and unhandled.returncode == 1 and "unknown" in unhandled.stdout
-    found = [p for p in json.loads(status.stdout)["problems"] if p["kind"] == "breach_unhandled"]
+    every = [
+        p for cause in json.loads(status.stdout)["problems"] for p in (cause, *cause["symptoms"])
+    ]
+    found = [p for p in every if p["kind"] == "breach_unhandled"]
     assert (
         len(found) == 1 and "'page'" in found[0]["sentence"] and "'books'" in found[0]["sentence"]
     )

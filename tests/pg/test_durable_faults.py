@@ -16,11 +16,11 @@ from leasework.env import Env
 from leasework.errors import BadJob, BadPayload, WaitTimeout
 from leasework.jobs import family
 from leasework.jobs.steps import StepRecorder
-from leasework.model.job import JobRequest
 from leasework.model.outcome import StepItem
 from leasework.testing import context
 from tests.pg.drivers import ALL, Open, done
 from tests.pg.test_durable import Sql, ends, is_held
+from tests.support.requests import job_request
 from tests.support.wait import until_async
 
 
@@ -74,7 +74,7 @@ async def test_a_wait_where_none_can_be_is_refused(app: App, dsn: str, kind: str
                 await ctx.complete(on=connection)
                 await ctx.step("late", lambda: 1)
 
-    job = await app.enqueue(JobRequest("work", "{}", max_attempts=1))
+    job = await app.enqueue(job_request("work", "{}", max_attempts=1))
     async with app.node():
         await ends(app, job.id, "discarded")
     words = {"thread": "inside the step 'outer'", "complete": "after ctx.complete"}[kind]
@@ -149,7 +149,7 @@ async def test_a_step_calls_what_has_no_hash() -> None:
 
 
 async def test_no_payload_or_result_looks_like_an_encoded_one(app: App) -> None:
-    job = await app.enqueue(JobRequest("unknown", "{}"))
+    job = await app.enqueue(job_request("unknown", "{}"))
     odd = {"$encoded": "eA=="}
     operator = await app.operator("kim", "cli")
     for send in (app.signal(job.id, "go", odd), operator.signal(job.id, "go", odd)):
@@ -157,6 +157,22 @@ async def test_no_payload_or_result_looks_like_an_encoded_one(app: App) -> None:
             await send
     with pytest.raises(BadPayload, match="encoded"):
         await context().step("odd", lambda: odd)
+
+
+async def test_a_signal_that_nobody_can_read_fails_the_step_that_waits_for_it(
+    app: App, sql: Sql
+) -> None:
+    @app.task(max_attempts=1)
+    async def waits(ctx: Context) -> str:
+        try:
+            return str(await ctx.event("go"))
+        except BadPayload as error:
+            return error.what
+
+    job = await waits.enqueue()
+    await sql("select leasework.send_signal(%s, 'go', repeat('9', 5000)::jsonb)", [job.id])
+    async with app.node():
+        assert "the signal 'go' cannot be read" in await ends(app, job.id)
 
 
 async def test_nothing_follows_a_job_that_leaves_nothing(app: App, sql: Sql) -> None:
@@ -202,7 +218,7 @@ async def test_a_signal_to_a_job_that_fails_is_there_when_it_runs_again(app: App
     await app.signal(job.id, "go", 5)
     async with app.node():
         await ends(app, job.id, "discarded")
-        store = await app.work_store()
+        store = (await app.stores()).work
         days = {"events": 30, "ticks": 30, "attempts": 30, "history": 30, "finished": 30}
         await store.prune(days, 1000, None)
         assert (await (await app.reports()).durable_counts(None)).signals == 0
@@ -212,7 +228,7 @@ async def test_a_signal_to_a_job_that_fails_is_there_when_it_runs_again(app: App
 
 
 async def test_a_step_is_not_forgotten_while_somebody_holds_the_job(app: App, sql: Sql) -> None:
-    job = await app.enqueue(JobRequest("unknown", "{}"))
+    job = await app.enqueue(job_request("unknown", "{}"))
     await sql(
         "insert into leasework.step (job, name, kind, token, at) "
         "values (%s, 'a', 'step', 1, now())",

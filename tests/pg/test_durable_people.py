@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from leasework import App, Context
 from leasework.cli.root import root
 from leasework.errors import BadJob, JobNotFound, WaitTimeout
+from leasework.model.filter import parse
 from leasework.testing import context, sync_context
 from tests.pg.test_durable import ends, is_held
 from tests.support.wait import until_async
@@ -68,12 +69,32 @@ async def test_the_command_shows_steps_and_sends_a_signal(
         ]  # fmt: skip
         assert "waits for the signal of its step 'approved'" in await told("jobs", "show", given)
         assert "child" in await told("jobs", "family", given)
+        for name in ("approved", "appro*"):
+            assert given in await told("jobs", "--where", f"signal:{name}", "--json")
+        for name in ("room", "flight", "approve", "spawn"):
+            assert given not in await told("jobs", "--where", f"signal:{name}", "--json")
+        kept = await told("jobs", "signal", given, "aproved", "1")
+        assert "does not wait for aproved now. It keeps the signal until it does" in kept
         assert "is not JSON" in await told("jobs", "signal", given, "approved", "{", exits=2)
         sent = await told("jobs", "signal", given, "approved", '{"by": "kim"}')
         assert "got the signal approved" in sent
         assert await ends(app, job.id) == {"by": "kim"}
         late = await told("jobs", "signal", given, "approved", exits=1)
         assert "has already finished" in late
+        assert given not in await told("jobs", "--where", "signal:approved", "--json")
+
+
+async def test_a_wait_of_a_key_is_found_by_its_signal(app: App) -> None:
+    @app.task(name="trip")
+    async def trip(ctx: Context) -> None:
+        await ctx.event("approved", key=7)
+
+    job = await trip.enqueue()
+    async with app.node():
+        await is_held(app, job.id, "event")
+        client = await app.client()
+        assert [one.id for one in await client.jobs(parse("signal:approved"), 9)] == [job.id]
+        assert await client.jobs(parse("-signal:approved"), 9) == []
 
 
 async def test_a_job_is_run_again_from_a_step(app: App, sql: Sql) -> None:

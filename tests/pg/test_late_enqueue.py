@@ -28,6 +28,7 @@ from leasework.store.jobs import _copy_lines
 from leasework.store.store import Store
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
+from tests.support.requests import job_request
 from tests.support.wait import until, until_async
 
 LIMIT = 1 << 20
@@ -77,7 +78,7 @@ async def nothing_came_of_it(sql: Any, pid: int, jobs: int) -> None:
 async def test_a_late_enqueue_does_not_run_its_jobs_again(
     bench: Bench, impatient: App, sql: Any, count: int
 ) -> None:
-    jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(count)]
+    jobs = [(uuid4(), job_request()) for _ in range(count)]
     others = set(await sql(BACKEND))
     late = await impatient.store()
     await late.deaths(1)  # opens its connection
@@ -114,7 +115,7 @@ async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
     late: Store, sql: Any, migrated: str
 ) -> None:
     """Its statement began before its repetition and the end of that one's job were committed."""
-    job, request = uuid4(), JobRequest(task="t", payload="{}")
+    job, request = uuid4(), job_request()
     again = {**request.as_request(job, LIMIT), "retried": True}
     async with await psycopg.AsyncConnection.connect(migrated) as other:
         await other.execute("select leasework.enqueue(%s)", [Jsonb(again)])
@@ -128,7 +129,7 @@ async def test_a_late_enqueue_sees_what_was_committed_while_it_waited(
 
 async def test_a_plain_enqueue_does_not_wait_for_the_history(late: Store, migrated: str) -> None:
     """An old day is being dropped: its lock is on all of them."""
-    sent = [(uuid4(), JobRequest(task="t", payload="{}"))]
+    sent = [(uuid4(), job_request())]
     async with await psycopg.AsyncConnection.connect(migrated) as other:
         await other.execute("lock table leasework.job_done in access exclusive mode")
         assert await late.enqueue(sent, LIMIT, False, None) == [(sent[0][0], True)]
@@ -151,7 +152,7 @@ class StopsTheServerHalfWay(list[Any]):
 async def test_a_copy_whose_end_lay_in_the_socket_is_not_committed(
     bench: Bench, impatient: App, sql: Any, migrated: str
 ) -> None:
-    jobs = [(uuid4(), JobRequest(task="t", payload="{}")) for _ in range(3)]
+    jobs = [(uuid4(), job_request()) for _ in range(3)]
     session = await Session.open(impatient.settings, "work")
     pid = session.facts.backend_pid
     # as behind a pooler: nothing bounds the server's side of it

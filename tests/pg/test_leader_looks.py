@@ -6,13 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from leasework_lab.sim.rows import SimDatabase
+from leasework_lab.sim.store import SimStore
 
 from leasework import App, Context
+from leasework.config import Settings
 from leasework.duties.deadlines import DeadlineSweeper
-from leasework.duties.leading import Periodic
+from leasework.duties.leading import Batches, Periodic
+from leasework.env import Clock, Env
 from leasework.lease import messages
 from leasework.lease.guard import Guard
-from leasework.loops.service import Service
+from leasework.loops.service import Service, ServiceContext
 from leasework.node import Node
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
@@ -113,3 +117,25 @@ async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
         await until_async(lambda: pauses and pauses[-1] > 60, 30, "it sleeps")
         await sql("update leasework.schedule set next_at = now()")
         await until_async(lambda: ran, 30, "the moment")
+
+
+async def test_a_look_at_the_batches_that_a_fault_held_up_delays_the_next_one_by_seconds() -> None:
+    """Found by the campaign: one that hung for nine seconds was followed by none for ninety."""
+
+    class Held(Clock):
+        at = 1000.0
+
+        def boot_now(self) -> float:
+            return self.at
+
+    clock = Held()
+
+    class Slow(SimStore):
+        async def end_batches(self, now: Any) -> tuple[int, bool]:
+            clock.at += 9.0
+            return 0, True
+
+    store: Any = Slow(SimDatabase(lambda: datetime.now(UTC)))
+    nothing: Any = lambda *_, **__: None  # noqa: E731
+    context = ServiceContext(Settings(), Env(clock), nothing, store, store)
+    assert await Batches(context, nothing).tick(None) <= 10.0

@@ -286,13 +286,13 @@ async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
 
         everything = {"a", "b", "plain", "other"}
         await on.queues.pause("other", reason="maintenance")
-        await _obeyed(node, "queue", "other")
+        await obeyed(node, "queue", "other")
         await only(everything - {"other"})
         assert await on.queues.resume("other")
         assert not await on.queues.resume("other")
         await left()
         await on.tasks.pause(plain.name)
-        await _obeyed(node, "task", plain.name)
+        await obeyed(node, "task", plain.name)
         await only(everything - {"plain"})
         await on.tasks.resume(plain.name)
         await left()
@@ -352,7 +352,7 @@ async def test_a_claim_that_was_under_way_at_a_pause_starts_nothing(
         await until_async(lambda: _waiting(sql, 0), what="the job has run")
 
 
-async def _obeyed(node: Node, kind: str, name: str) -> None:
+async def obeyed(node: Node, kind: str, name: str) -> None:
     """Wait until the claims of a node have heard of a pause."""
     claimer = node._claimer
     paused = {"queue": lambda: claimer.paused, "task": lambda: claimer._paused_tasks}[kind]

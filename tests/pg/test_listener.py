@@ -147,7 +147,7 @@ async def test_without_listen_a_node_neither_listens_nor_says_that_it_cannot(
 async def test_behind_a_pooler_no_wake_ups_are_missed(pgbouncer: PgBouncer, sql: Sql):
     """They are not expected there: status would name each node as a problem."""
     app = App(pgbouncer.dsn, recover_within=9)
-    report = "select seq, info from leasework.node where info ->> 'pooled' = 'true' and seq >= %s"
+    report = "select seq, info from leasework.node where seq >= %s"
     async with app.node():
         [(seq, _)] = await until_async(lambda: sql(report, [0]), 60)
         [(_, info)] = await until_async(lambda: sql(report, [seq + 2]), 60)

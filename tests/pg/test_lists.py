@@ -44,7 +44,7 @@ async def test_jobs_are_found_behind_many_others(app: App, sql: Any) -> None:
 
 
 async def test_a_list_that_takes_too_long_is_refused(app: App) -> None:
-    await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(7)])
+    await app.enqueue_many([JobRequest(JobOptions("t"), "{}") for _ in range(7)])
     (await app.reports())._seconds = 0.0
     assert len(await app.jobs()) == 7, "one step is enough"
     assert len(await app.jobs(task="t", limit=2)) == 2, "the first step found enough"
@@ -72,7 +72,7 @@ async def test_a_name_that_too_many_nodes_have_is_refused(app: App, sql: Any) ->
 async def test_running_jobs_behind_too_many_others_are_not_left_out_silently(
     app: App, sql: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await app.enqueue_many([JobRequest.of(JobOptions("t"), "{}") for _ in range(5)])
+    await app.enqueue_many([JobRequest(JobOptions("t"), "{}") for _ in range(5)])
     await sql(
         "insert into leasework.claimed_to (node, queue, level, seat)"
         " values (gen_random_uuid(), 'default', 1, 1000)"

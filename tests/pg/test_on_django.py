@@ -14,7 +14,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from leasework import App, Backoff, SyncContext
 from leasework.errors import WrongConnection
-from leasework.integrations.rows import claim_rows
 from leasework.model.states import State
 from tests.support.wait import until_async
 
@@ -169,35 +168,19 @@ async def retryable(app: App, job: Any) -> Any:
     return record if record.state is State.RETRYABLE else None
 
 
-async def test_locks_and_row_claims_are_of_the_atomic_block(
-    app: App, database: Any, migrated: str, sql: Sql
-) -> None:
-    await sql("insert into effect values (1), (2), (3)")
-    query = "select n from effect order by n limit 2"
-
+async def test_locks_are_of_the_atomic_block(app: App, database: Any, migrated: str) -> None:
     def view() -> list[Any]:
-        with pytest.raises(WrongConnection, match=r"transaction\.atomic"):
-            claim_rows(connection, query, of="effect")
         with (
             psycopg.connect(migrated) as other,
             transaction.atomic(),
             app.sync.advisory_lock("nightly", on=connection),
         ):
             return [
-                claim_rows(connection, query, of="effect"),
-                claim_rows(other, query, of="effect"),
                 app.sync.advisory_lock("nightly", on=other).acquire(),
                 app.sync.advisory_lock("nightly", on=other, timeout=0.1).acquire(),
             ]
 
-    assert await in_thread(view) == [[(1,), (2,)], [(3,)], False, False]
-
-
-def test_sqlite_is_refused_also_by_way_of_django() -> None:
-    from django.db.backends.sqlite3.base import DatabaseWrapper
-
-    with pytest.raises(WrongConnection, match="SQLite cannot lock rows"):
-        claim_rows(DatabaseWrapper({"NAME": ":memory:"}), "select 1", of="effect")
+    assert await in_thread(view) == [False, False]
 
 
 async def test_outside_atomic_djangos_connection_enqueues_and_its_error_is_djangos(

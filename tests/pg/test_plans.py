@@ -54,6 +54,8 @@ def outcomes(node: UUID, jobs: list[tuple[UUID, int]]) -> dict[str, Any]:
         "run_in": [0.0] * count,
         "errors": [None] * count,
         "tracebacks": [None] * count,
+        "fingerprints": [],
+        "logs": [],
         "counts": [True] * count,
         "held": [None] * count,
         "waits": [None] * count,

@@ -194,9 +194,12 @@ async def test_calls_share_the_only_connection_that_the_server_gives(
     await other.rollback()
     await other.execute("lock leasework.job in access exclusive mode")
     call = await blocked(one_session)
+    later = enqueue(one_session)
+    await until_async(
+        lambda: one_session._refusal is not None, 30, "another connection to be refused"
+    )
     with pytest.raises(Unavailable, match="too many connections for role"):
         await enqueue(one_session, 0.5)
-    later = enqueue(one_session)
     await other.rollback()
     await asyncio.gather(call, later)
 

@@ -171,7 +171,7 @@ def test_without_a_plugin_for_event_loops_plain_tests_work(project: Path, postgr
         ("leasework_app = shop:ap", "leasework_app = shop:ap: module shop has no 'ap'"),
         (
             "leasework_app = shp:app",
-            "leasework_app = shp:app: there is no module 'shp'. Got: shp. Did you mean",
+            "leasework_app = shp:app: there is no module 'shp'. Got: shp. Looked in",
         ),
     ],
 )

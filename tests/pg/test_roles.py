@@ -18,14 +18,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from leasework import App, Deadline, Rate
 from leasework.cli.root import root
 from leasework.config import Settings
-from leasework.env import Env
 from leasework.errors import PermissionDenied, Unavailable
 from leasework.pg.schema import migrate, roles
 from leasework.store.setup import examine
 from leasework.web import Login, dashboard
 from tests.support.wait import until_async
 
-NAMES = ("enqueue", "worker", "observer", "admin")
+NAMES = ("enqueue", "worker", "operator", "observer", "admin")
 
 
 @dataclass
@@ -78,6 +77,37 @@ def test_it_may_be_run_again_and_gives_back_what_was_granted_beside_it(logins):
     logins.cli("", "schema", "verify")
 
 
+def test_a_function_of_another_login_does_not_run_with_our_rights(logins):
+    """Its arguments fit better than those of PostgreSQL's own, which takes any array."""
+    logins.sql('select leasework.enqueue(\'{"task": "t"}\')')
+    body = "begin raise exception 'run by %', current_user; end"
+    logins.sql(
+        "create function public.cardinality(text[]) returns integer language plpgsql "
+        f"as $$ {body} $$"
+    )
+    try:
+        for role in ("worker", "operator", "observer", "admin", ""):
+            logins.cli(role, "jobs", "--where", "queue:default")
+    finally:
+        logins.sql("drop function public.cardinality(text[])")
+
+
+def test_a_superuser_who_runs_what_is_printed_runs_nobody_elses_code(direct_dsn):
+    """In a database that came from PostgreSQL 14, every login may create these in public."""
+    raises = "language plpgsql as $$ begin raise exception 'run by %', current_user; end $$"
+    with psycopg.connect(direct_dsn, autocommit=True) as connection:
+        for made in (
+            f"create function public.format(text, integer) returns text {raises}",
+            f"create function public.differ(oid, regrole) returns boolean {raises}",
+            "create operator public.<> (leftarg = oid, rightarg = regrole, function = differ)",
+            migrate.script("printed"),
+            roles.script("printed"),
+            "drop schema printed cascade",
+            *(f"drop owned by printed_{name}; drop role printed_{name}" for name in NAMES),
+        ):
+            connection.execute(made.encode())
+
+
 def test_several_may_run_it_at_once(logins):
     script = logins.cli("", "schema", "sql", "--roles")
     with ThreadPoolExecutor(4) as threads:
@@ -96,7 +126,7 @@ async def test_the_schema_may_be_named_with_a_word_of_sql(direct_dsn: str) -> No
         async with app.node():
             pass
         await app.close()
-        assert (await examine(settings, Env(), "worker", readable=True)).denied == []
+        assert (await examine(settings, "worker", readable=True)).denied == []
         assert await migrate.verify(Settings(dsn=direct_dsn, schema="user")) == []
     finally:
         for role in ('"order"', *(f"user_{name}" for name in NAMES)):
@@ -155,7 +185,7 @@ def test_who_is_no_superuser_can_run_it_too(logins):
     try:
         # a member of the owner, with the right to give the roles away
         logins.sql("grant leasework_admin to t_maker with admin option")
-        for name in ("enqueue", "worker", "observer"):
+        for name in NAMES[:-1]:
             logins.sql(f"grant leasework_{name} to t_maker with admin option")
         script = logins.cli("", "schema", "sql", "--roles")
         with psycopg.connect(make_conninfo(logins.dsn, user="t_maker"), autocommit=True) as maker:
@@ -167,6 +197,11 @@ def test_who_is_no_superuser_can_run_it_too(logins):
         logins.sql("drop owned by t_maker cascade; drop role t_maker")
 
 
+ACTED = (
+    "insert into leasework.event (kind, level) values ('note', 'info'), ('person_acted', 'info')"
+)
+RECORDS = ("event", "attempt", "tick", "history")
+TWO = (("attempt", "ended_at"), ("tick", "decided_at"))
 FORBIDDEN = {
     "enqueue": [
         "select * from leasework.job",
@@ -196,6 +231,14 @@ FORBIDDEN = {
         "create or replace function leasework.timeline() returns bigint language sql return 1",
         "alter schema leasework rename to mine",
         "select * from leasework.job_done_default",
+        ACTED,
+        *(f"delete from leasework.{one} where false" for one in RECORDS),
+        *(f"update leasework.{one} set {at} = now() where false" for one, at in TWO),
+    ],
+    "operator": [
+        "truncate leasework.event",
+        "update leasework.event set kind = 'x'",
+        *(f"delete from leasework.{one} where false" for one in RECORDS),
     ],
     "observer": [
         'select * from leasework.enqueue(\'{"task": "t"}\')',
@@ -219,6 +262,39 @@ FORBIDDEN = {
 def test_what_a_role_may_not_do_is_refused(logins, role):
     for text in FORBIDDEN[role]:
         logins.refused(role, text)
+
+
+def test_only_the_roles_of_people_record_what_they_do(logins):
+    for role in ("operator", "admin"):
+        logins.sql(ACTED, role)
+    for role in ("worker", "observer", "enqueue"):
+        logins.refused(role, ACTED)
+    assert logins.sql("select count(*) from leasework.event") == [(4,)]
+
+
+def test_a_worker_prunes_and_yet_the_records_of_the_last_day_stay(logins):
+    """Whatever it asks for: no days at all, of a moment in the future."""
+    old = "now() - interval '25 hours'"
+    for at in ("now()", old):
+        logins.sql(
+            f"insert into leasework.event (at, kind, level) values ({at}, 'person_acted', 'info');"
+            "insert into leasework.tick (app, schedule, fire_at, state, decided_at)"
+            f" values ('a', 's', {at}, 'fired', {at});"
+            "insert into leasework.attempt (job_id, claim_token, attempt, outcome, ended_at)"
+            f" values (gen_random_uuid(), 1, 1, 'discarded', {at});"
+            f"insert into leasework.history (at, queue, task_name) values ({at}, 'q', 't')"
+        )
+    prune = (
+        "select leasework.prune_records('{}'::jsonb, 1000, now()),"
+        """leasework.prune_records('{"events": 0, "ticks": 0, "attempts": 0, "history": 0}',"""
+        " 1000, now() + interval '9 years')"
+    )
+    for role in ("enqueue", "observer"):
+        logins.refused(role, prune)
+    assert logins.sql(prune, "worker") == [(0, 4)]
+    for record in RECORDS:
+        assert logins.sql(f"select count(*) from leasework.{record}") == [(1,)], record
+    assert logins.sql(prune, "admin") == [(0, 4)], "the owner may delete them anyway"
 
 
 TRIGGER = """

@@ -13,7 +13,6 @@ import pytest
 
 from leasework import App, Context, Retention
 from leasework.errors import BadJob, BadSchedule, UnknownTask
-from leasework.testing import drain, next_runs
 from leasework.tuning import Tuning
 from tests.support.wait import BUSY_SECONDS, until_async
 
@@ -198,19 +197,6 @@ async def test_pause_resume_and_run_now(shop: App, ran: Ran) -> None:
         await until_async(lambda: fired(shop, "r", 3), 30, "its moments")
 
 
-async def test_a_backfill_runs_the_moments_that_did_not_fire(shop: App, ran: Ran) -> None:
-    await shop.schedules.put(
-        "daily", "report", cron="0 7 * * *", timezone="Asia/Seoul", arguments={"customer": 5}
-    )
-    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    start = end - timedelta(days=3)
-    moments = [start + timedelta(days=day, hours=22) for day in (0, 1, 2)]
-    assert await shop.schedules.backfill("daily", start, end) == moments
-    assert await shop.schedules.backfill("daily", start, end) == []
-    await drain(shop)
-    assert sorted(ran) == [(5, moment) for moment in moments]
-
-
 async def test_code_without_an_event_loop_puts_schedules_too(shop: App) -> None:
     def work() -> None:
         stored = shop.sync.schedules
@@ -222,7 +208,6 @@ async def test_code_without_an_event_loop_puts_schedules_too(shop: App) -> None:
         stored.pause("s")
         stored.resume("s")
         assert stored.run_now("s")
-        assert stored.backfill("s", NOW - timedelta(hours=1), NOW)
         stored.delete("s")
         assert stored.list() == []
         shop.sync.close()
@@ -238,7 +223,7 @@ NOW = datetime.now(UTC)
     [
         ({}, BadSchedule, "give exactly one of cron, every and at"),
         ({"every": 1, "cron": "* * * * *"}, BadSchedule, "give exactly one of cron, every and at"),
-        ({"every": 0}, BadSchedule, "out of range"),
+        ({"every": 0}, BadSchedule, "from 1 to"),
         ({"cron": "nonsense"}, BadSchedule, "cron"),
         ({"every": 1, "unique": "k"}, BadSchedule, "no option 'unique'"),
         ({"every": 1, "arguments": {"costumer": 1}}, BadJob, "cannot take these arguments"),
@@ -295,7 +280,6 @@ async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> No
         shop.schedules.pause("no"),
         shop.schedules.run_now("no"),
         shop.schedules.delete("no"),
-        shop.schedules.backfill("no", NOW, NOW),
     ):
         with pytest.raises(BadSchedule, match="no schedule"):
             await call
@@ -309,107 +293,3 @@ async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> No
             await shop.schedules.put("hourly", "other", every=1)
         with pytest.raises(BadSchedule, match="no schedule was put under the name"):
             await shop.schedules.delete("hourly")
-    later = datetime.now(UTC) + timedelta(days=1)
-    with pytest.raises(BadSchedule, match="end must be in the past"):
-        await shop.schedules.backfill("hourly", NOW, later)
-    with pytest.raises(BadSchedule, match="time zone"):
-        await shop.schedules.backfill("hourly", datetime(2026, 1, 1), NOW)
-
-
-async def test_nobody_backfills_what_may_have_fired_although_the_ledger_of_it_is_gone(
-    migrated: str, shop: App, sql: Any
-) -> None:
-    """Any application that shares the schema may have deleted it, and its nodes may be gone."""
-    await shop.schedules.put("r", "report", every=3600, arguments={"customer": 1})
-    start, end = NOW - timedelta(days=9), NOW - timedelta(days=8)
-    [(first, *_)] = [await shop.schedules.backfill("r", start, end)]
-    other = App(migrated, name="other", retention=Retention(ticks_days=7))
-    decided = "update leasework.tick set decided_at = fire_at"
-    await sql(decided)
-    async with other.node():
-
-        async def pruned() -> bool:
-            return not await sql("select 1 from leasework.tick")
-
-        await until_async(pruned, 60, "the ledger's end")
-    with pytest.raises(BadSchedule, match="nobody knows what fired"):
-        await shop.schedules.backfill("r", start, end)
-    operator = await shop.operator("kim", "cli")
-    with pytest.raises(BadSchedule, match="nobody knows what fired"):
-        await operator.backfill("r", first, end)
-    assert await operator.backfill("r", end + timedelta(hours=1), NOW - timedelta(days=7)) == 23
-    await other.close()
-
-
-async def test_a_backfill_leaves_a_stretch_that_the_leader_records_meanwhile(
-    migrated: str, shop: App, sql: Any
-) -> None:
-    await shop.schedules.put("r", "report", every=3600, arguments={"customer": 1})
-    hours = [NOW.replace(minute=0, second=0, microsecond=0) - timedelta(hours=n) for n in (9, 2)]
-    insert = """
-        insert into leasework.tick (app, schedule, fire_at, until, state)
-        values ('shop', 'r', %s, %s, 'missed')"""
-    waits = "select 1 from pg_locks where locktype = 'transactionid' and not granted"
-    async with await psycopg.AsyncConnection.connect(migrated) as leader:
-        await leader.execute(insert, hours)
-        end = hours[0] + timedelta(minutes=1)
-        filled = asyncio.create_task(shop.schedules.backfill("r", hours[0], end))
-
-        async def waiting() -> bool:
-            return bool(await sql(waits))
-
-        await until_async(waiting, 30, "the backfill to meet the leader's row")
-        await leader.commit()
-    assert await filled == []
-    assert await sql("select fire_at, until from leasework.tick") == [tuple(hours)]
-    assert await shop.schedules.backfill("r", hours[0], end) == hours[:1]
-
-
-async def test_a_backfill_leaves_undecided_moments_to_the_leader_whose_ledger_is_complete(
-    migrated: str, shop: App, sql: Any
-) -> None:
-    """Otherwise a missed stretch that begins with a backfilled moment would not be recorded."""
-    await shop.schedules.put(
-        "r", "report", cron="* * * * *", missed="skip", arguments={"customer": 1}
-    )
-    minute = NOW.replace(second=0, microsecond=0)
-    first, hour = minute - timedelta(hours=9), timedelta(hours=1)
-    await sql(f"update leasework.schedule set next_at = '{first.isoformat()}'")
-    assert len(await shop.schedules.backfill("r", first - hour, NOW)) == 60
-    await shop.schedules.pause("r")
-    with pytest.raises(BadSchedule, match="Resume it first"):
-        await shop.schedules.backfill("r", first - hour, first + hour)
-    assert await shop.schedules.backfill("r", first - hour, first) == []
-    await shop.schedules.resume("r")
-    async with shop.node():
-
-        async def decided() -> bool:
-            stored = await shop.schedules.get("r")
-            return bool(stored.next_at and stored.next_at > NOW)
-
-        await until_async(decided, 60, "the leader to decide the moments")
-    [(begin, end)] = await sql("""
-        select min(fire_at), max(coalesce(until, fire_at)) from leasework.tick
-        where state = 'missed'""")
-    assert begin == first and end >= minute - timedelta(minutes=1)
-    assert len(await shop.schedules.backfill("r", first, first + hour)) == 60
-
-
-async def test_in_a_test_those_that_are_named_fire_and_no_others(shop: App, ran: Ran) -> None:
-    for customer in (41, 42):
-        options = {"cron": "0 7 * * *", "arguments": {"customer": customer}}
-        await shop.schedules.put(f"report-{customer}", "report", **options)
-    stored = await shop.schedules.get("report-42")
-    first, second = next_runs(shop, stored, count=2)
-    assert first == stored.next_at and second - first == timedelta(days=1)
-    assert await drain(shop, until=first - timedelta(seconds=1), schedules=["report-42"]) == []
-    await drain(shop, until=second, schedules=["report-42"])
-    assert ran == [(42, first), (42, second)], "neither the other one nor that of the code"
-
-    ran.clear()
-    later = second + timedelta(hours=2)
-    records = await drain(shop, until=later, schedules=["hourly", "report-41"])
-    assert [record.task_name for record in records].count("other") > 24
-    assert ran[-1] == (41, second) and {customer for customer, _ in ran} == {41}
-    with pytest.raises(BadSchedule, match="no schedule is named 'report-43'"):
-        await drain(shop, until=later, schedules=["report-43"])

@@ -18,7 +18,6 @@ from sqlalchemy import create_engine, make_url, text
 
 from leasework import App, Backoff, Context, Deadline, Rate, Snooze
 from leasework.errors import (
-    BadSchedule,
     ConfigError,
     NotEnqueued,
     PermissionDenied,
@@ -27,10 +26,10 @@ from leasework.errors import (
 )
 from leasework.model.states import State
 from leasework.pg.connection.dsn import as_url, read_dsn
-from leasework.testing import assert_enqueued, drain, next_runs, postgres_dsn, sync
+from leasework.testing import assert_enqueued, drain, postgres_dsn, sync
 from leasework.testing.databases import connected_to
 from tests.support.procs import Processes
-from tests.support.wait import forever, until_async
+from tests.support.wait import forever
 
 
 # -- drain -----------------------------------------------------------------------------------------
@@ -191,51 +190,6 @@ async def test_a_moment_lasts_until_nothing_is_due_any_more(app: App) -> None:
     await work.using(run_in=60, max_attempts=3).enqueue()
     one, two = await drain(app, until=timedelta(minutes=2))
     assert (one.result, two.attempt) == (3, 3)
-
-
-async def test_only_the_schedules_that_a_test_names_fire(
-    app: App, sql: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    @app.every(seconds=1, name="often")
-    @app.task(name="t")
-    async def work() -> None: ...
-
-    await drain(app, until=timedelta(0), schedules=["often"])  # it is in the database now
-    await sql("update leasework.schedule set next_at = now() - interval '0.1 s'")
-    for until in None, timedelta(0), timedelta(seconds=1):
-        assert await drain(app, until=until) == []
-
-    @app.task(name="wait")
-    async def wait(job: str) -> None:
-        async def staged() -> bool:
-            return (await app.get(job)).state is not State.SCHEDULED
-
-        await until_async(staged, what="the stager's look")
-
-    later = await work.using(run_in=0.5).enqueue()
-    await wait.enqueue(str(later.id))  # the stager sees the schedule too
-    records = await drain(app)
-    assert {record.task_name for record in records} == {"t", "wait"}
-    assert "service_failed" not in caplog.text
-
-
-async def test_the_schedules_that_a_test_names_fire(app: App) -> None:
-    @app.periodic("0 7 * * *", timezone="Asia/Seoul", name="daily", arguments={"n": 1})
-    @app.every(seconds=1, name="often")
-    @app.task(name="t")
-    async def work(ctx: Context, n: int = 0) -> list[Any]:
-        return [ctx.schedule, ctx.scheduled_for.isoformat(), n]
-
-    first, second = next_runs(app, "daily", count=2)
-    assert await drain(app, until=first - timedelta(seconds=1), schedules=["daily"]) == []
-    one, two = await drain(app, until=second, schedules=["daily"])
-    assert one.result == ["daily", first.isoformat(), 1]
-    assert two.result == ["daily", second.isoformat(), 1]
-    assert await drain(app, until=second, schedules=["daily"]) == []
-    with pytest.raises(BadSchedule, match="Did you mean 'daily'"):
-        await drain(app, until=second, schedules=["dayly"])
-    with pytest.raises(ConfigError, match="until="):
-        await drain(app, schedules=["daily"])
 
 
 async def test_a_deadline_is_missed_when_time_passes(app: App) -> None:

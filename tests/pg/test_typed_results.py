@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -104,7 +104,6 @@ def test_a_call_without_an_event_loop_is_refused_where_it_would_do_nothing(app: 
         "schedules.resume(…)": lambda: stored.resume("a"),
         "schedules.run_now(…)": lambda: stored.run_now("a"),
         "schedules.delete(…)": lambda: stored.delete("a"),
-        "schedules.backfill(…)": lambda: stored.backfill("a", datetime.min, datetime.min),
     }
     for instead, call in calls.items():
         with pytest.raises(ConfigError, match="needs a running event loop") as refused:

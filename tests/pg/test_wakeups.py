@@ -23,6 +23,7 @@ from leasework.pg.connection.faults import translate
 from tests.pg.drivers import url
 from tests.support import postgres as servers
 from tests.support.procs import Processes
+from tests.support.requests import job_request
 from tests.support.wait import until_async
 
 
@@ -73,7 +74,7 @@ async def test_all_goes_on_while_the_queue_of_notifications_is_full(
         worker.wait_for("listen_works", 30)
 
     def echo(**options: Any) -> JobRequest:
-        return JobRequest("echo", '{"text": "a"}', **options)
+        return job_request("echo", '{"text": "a"}', **options)
 
     with stuck_listener(small_queue):
         jobs = [await app.enqueue(echo()), await app.enqueue(echo(unique="one"))]
@@ -87,7 +88,7 @@ async def test_all_goes_on_while_the_queue_of_notifications_is_full(
             await job.wait(30)
         workers[0].wait_for("listen_lost.*half full", 60)
 
-        hold = await app.enqueue(JobRequest("hold", "{}"))
+        hold = await app.enqueue(job_request("hold", "{}"))
         state = await until_async(lambda: running(app, hold.id), 30, "the job to run")
         holder = next(w for w in workers if str(w.pid) in state.worker_id.split(":"))
         ticks = len(await app.jobs(task="tick", state="completed", limit=200))

@@ -169,13 +169,6 @@ def fork_and_vanish(file: str, leaves: bool) -> None:
     signal.pause()
 
 
-def fork_and_return() -> str:
-    if copy := os.fork():
-        os.waitpid(copy, 0)
-        return "original"
-    return "copy"
-
-
 INTERRUPTED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
 
 

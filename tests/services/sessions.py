@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from leasework.config import Settings
-from leasework.model.job import ClaimedJob, JobRequest
+from leasework.model.job import ClaimedJob
 from leasework.model.lease import Seen
 from leasework.model.outcome import Decision
 from leasework.model.schedule import every
@@ -23,6 +23,7 @@ from leasework.store.nodes import Heartbeat, NodeIdentity
 from leasework.store.operation import Term
 from leasework.store.schedules import ScheduleDefinition, TickDecision, TickPlan
 from leasework.store.store import Store
+from tests.support.requests import job_request
 from tests.support.wait import until_async
 
 LEASE = 6.0
@@ -124,7 +125,7 @@ class Two:
         return not await self.one("select count(*) from pg_stat_activity where pid = %s", pid)
 
     async def enqueue(self, count: int = 1, **options: Any) -> list[UUID]:
-        jobs = [(uuid4(), JobRequest(**{"task": "t", "payload": "{}", **options}))]
+        jobs = [(uuid4(), job_request(**options))]
         jobs += [(uuid4(), jobs[0][1]) for _ in range(count - 1)]
         await self.a.store.enqueue(jobs, 1 << 20, False, None)
         return [job_id for job_id, _ in jobs]

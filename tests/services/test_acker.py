@@ -15,9 +15,10 @@ from leasework.jobs.acker import Acker
 from leasework.jobs.running import Claim, Running
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import ServiceContext
-from leasework.model.job import ClaimedJob, JobRequest
+from leasework.model.job import ClaimedJob
 from leasework.model.outcome import PLAIN, Complete, Fail
 from leasework.store.nodes import NodeIdentity
+from tests.support.requests import job_request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -28,7 +29,7 @@ async def test_two_outcomes_of_one_job_are_not_written_in_one_statement():
     store = SimStore(SimDatabase(lambda: NOW))
     me = NodeIdentity(uuid4(), "default", "r", "host", 1, "0", True, ("t",), {"default": 1})
     await store.register(me, 6.0, None)
-    await store.enqueue([(job := uuid4(), JobRequest("t", "{}"))], 1 << 20, False, None)
+    await store.enqueue([(job := uuid4(), job_request())], 1 << 20, False, None)
     events: list[tuple[str, Any]] = []
     context = ServiceContext(
         Settings(), Env(), lambda kind, **f: events.append((kind, f.get("token"))), store, store

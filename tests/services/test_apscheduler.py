@@ -1,4 +1,4 @@
-"""The gate for APScheduler's three schedulers."""
+"""The gate for APScheduler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import STATE_PAUSED, STATE_RUNNING, STATE_STOPPED
-from apscheduler.schedulers.blocking import BlockingScheduler
 from apscheduler.triggers.calendarinterval import CalendarIntervalTrigger
 from apscheduler.triggers.combining import AndTrigger, OrTrigger
 from apscheduler.triggers.cron import CronTrigger
@@ -28,7 +27,6 @@ from leasework.integrations.apscheduler import (
     _Gate,
     leader_gate,
     leader_gate_in_thread,
-    run_blocking,
 )
 from tests.services.several import Database, several_apps
 from tests.support.wait import forever, until_async
@@ -102,15 +100,16 @@ async def test_a_run_that_was_submitted_before_the_loss_does_nothing(database):
             lambda: ran.append(1), next_run_time=FAR, id="work", misfire_grace_time=None
         )
         executor = scheduler._executors["default"]
-        await asyncio.to_thread(executor.submit_job, job, [datetime.now(UTC)])
+        submit_job = scheduler._lookup_executor("default").submit_job
+        await asyncio.to_thread(submit_job, job, [datetime.now(UTC)])
         await until_async(lambda: ran == [1])
         lead.lost.set("as at a deadline")
-        await asyncio.to_thread(executor.submit_job, job, [datetime.now(UTC)])
+        await asyncio.to_thread(submit_job, job, [datetime.now(UTC)])
         await until_async(lambda: job.id not in executor._instances)
     assert ran == [1]
 
 
-async def test_background_and_blocking_schedulers_in_threads(database):
+async def test_a_background_scheduler_in_a_thread(database):
     app = database.app()
     ran = threading.Event()
 
@@ -122,14 +121,7 @@ async def test_background_and_blocking_schedulers_in_threads(database):
             assert scheduler.state == STATE_RUNNING
         assert scheduler.state == STATE_STOPPED
 
-    def blocking() -> None:
-        scheduler = BlockingScheduler(timezone="UTC")
-        scheduler.add_job(lambda: scheduler.shutdown(wait=False), "interval", seconds=0.05)
-        run_blocking(scheduler, app, "engine")
-        assert scheduler.state == STATE_STOPPED
-
     await asyncio.to_thread(in_background)
-    await asyncio.wait_for(asyncio.to_thread(blocking), 30)
 
 
 async def test_what_was_due_while_another_led_is_not_run_again_and_what_was_missed_is_late(
@@ -156,9 +148,8 @@ async def test_what_was_due_while_another_led_is_not_run_again_and_what_was_miss
 async def test_a_process_pool_is_refused_before_anything_starts(database):
     app = database.app()
     background = BackgroundScheduler(timezone="UTC")
-    blocking = BlockingScheduler(timezone="UTC")
     in_loop = AsyncIOScheduler(timezone="UTC")
-    for scheduler in (background, blocking, in_loop):
+    for scheduler in (background, in_loop):
         scheduler.add_executor(ProcessPoolExecutor(1), "processes")
 
     def enter() -> None:
@@ -168,11 +159,9 @@ async def test_a_process_pool_is_refused_before_anything_starts(database):
     with pytest.raises(ConfigError, match="another process"):
         await asyncio.to_thread(enter)
     with pytest.raises(ConfigError, match="another process"):
-        await ends(blocking, app)
-    with pytest.raises(ConfigError, match="another process"):
         async with leader_gate(in_loop, app, "engine"):
             pytest.fail("it is not guarded")
-    assert {s.state for s in (background, blocking, in_loop)} == {STATE_STOPPED}
+    assert {s.state for s in (background, in_loop)} == {STATE_STOPPED}
 
 
 async def test_a_process_pool_that_is_added_later_gets_no_runs_and_the_others_are_guarded(database):
@@ -184,11 +173,11 @@ async def test_a_process_pool_that_is_added_later_gets_no_runs_and_the_others_ar
         scheduler.add_executor(ThreadPoolExecutor(1), "threads")
         job = scheduler.add_job(nothing, next_run_time=FAR, id="work", misfire_grace_time=None)
         with pytest.raises(ConfigError, match="'processes'"):
-            scheduler._executors["processes"].submit_job(job, [datetime.now(UTC)])
+            scheduler._lookup_executor("processes").submit_job(job, [datetime.now(UTC)])
         failed: list[Any] = []
         scheduler.add_listener(lambda event: failed.append(event.exception), EVENT_JOB_ERROR)
         lead.lost.set("as at a deadline")
-        scheduler._executors["threads"].submit_job(job, [datetime.now(UTC)])
+        scheduler._lookup_executor("threads").submit_job(job, [datetime.now(UTC)])
         await until_async(lambda: failed, 30)
     assert isinstance(failed[0], LostLease)
 
@@ -198,32 +187,25 @@ async def test_a_second_gate_on_a_scheduler_asks_its_own_leadership(database):
     ran: list[int] = []
     scheduler = BackgroundScheduler(timezone="UTC")
     scheduler.start(paused=True)
-    listeners = len(scheduler._listeners)
     for number in (1, 2):
         async with leader_gate(scheduler, app, f"engine {number}"):
             scheduler.add_job(ran.append, "date", args=[number], misfire_grace_time=None)
             await until_async(lambda number=number: number in ran, 30)
-        assert scheduler.state == STATE_PAUSED and len(scheduler._listeners) == listeners
+        assert scheduler.state == STATE_PAUSED
     scheduler.shutdown(wait=False)
 
 
 async def test_a_database_that_is_away_at_the_start_is_said_and_not_waited_for(tmp_path):
     app = App(f"host={tmp_path}", call_timeout=1)
-    scheduler = BlockingScheduler(timezone="UTC")
+    scheduler = BackgroundScheduler(timezone="UTC")
+
+    def enter() -> None:
+        with leader_gate_in_thread(scheduler, app, "engine"):
+            pytest.fail("there is no database")
+
     with pytest.raises(Unavailable):
-        await ends(scheduler, app)
-    assert scheduler.state == STATE_STOPPED and not scheduler._listeners
-
-
-async def ends(scheduler: BlockingScheduler, app: App) -> None:
-    """What ``run_blocking`` raises; a scheduler that stays is shut down."""
-    running = asyncio.ensure_future(asyncio.to_thread(run_blocking, scheduler, app, "engine"))
-    await asyncio.wait([running], timeout=30)
-    if not running.done():
-        scheduler.shutdown(wait=False)
-        await running
-        pytest.fail("it stayed, paused")
-    await running
+        await asyncio.to_thread(enter)
+    assert scheduler.state == STATE_STOPPED
 
 
 MOMENT = datetime(2026, 1, 7, 12, tzinfo=UTC)

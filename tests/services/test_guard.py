@@ -76,7 +76,7 @@ async def test_a_fence_that_somebody_deleted_is_made_again_and_another_process_c
     assert other.events == ["lease_remade"]
     await leader.guard.resign_all("stopped")
     await other.steps(2, TIMES.jitter)
-    assert other.leads and leader.told[-1] is messages.Leadership
+    assert other.leads and leader.told[-1] is messages.Note.LEADS_NOT
 
 
 async def test_a_renewal_starts_the_wait_again(database):

@@ -298,7 +298,11 @@ async def test_a_takeover_waits_for_a_verified_transaction_and_no_longer_than_it
             assert not next_one.is_leader
             await user.commit()
             await user.close()
-            term = await next_one.wait(timeout=30)
+
+            async def led_anew() -> bool:  # the first one stands for election, too
+                return any(one.term and one.term > 1 for one in (next_one, lead))
+
+            await until_async(led_anew, 30)
         # the second: it vanishes without a word, its transaction open
         lock = other.lock("x")
         await lock.acquire()
@@ -313,7 +317,6 @@ async def test_a_takeover_waits_for_a_verified_transaction_and_no_longer_than_it
         assert 2.0 < took < 3.0 + 2 * TIMES.renew + BUSY_SECONDS
         await vanished.close()
         await lock.release()
-    assert term > 1
 
 
 # -- a rollout from advisory locks -----------------------------------------------------------------
@@ -393,14 +396,9 @@ async def test_a_process_that_was_stopped_does_not_believe_in_its_term_when_it_g
 # -- threads ---------------------------------------------------------------------------------------
 async def test_threads_lead_as_tasks_do(database, direct_dsn):
     one, two = database.app(), database.app()
-    heard: list[str] = []
 
     def lead_in_thread() -> None:
-        with one.sync.leader(
-            "engine",
-            on_gain=lambda lead: heard.append(f"gain {lead.term}"),
-            on_loss=lambda lead: heard.append("loss"),
-        ) as lead:
+        with one.sync.leader("engine") as lead:
             assert lead.wait(timeout=30) == 1 and lead.is_leader
             assert one.sync.leader("other").wait(timeout=0.05) is None
             with psycopg.connect(direct_dsn) as user:
@@ -416,7 +414,6 @@ async def test_threads_lead_as_tasks_do(database, direct_dsn):
         leave.set()
         await thread
         assert await follower.wait(timeout=30) == 2
-    assert heard == ["gain 1", "loss"]
 
 
 async def test_a_block_that_ends_ends_the_waits_for_its_term(database):
@@ -485,6 +482,5 @@ async def test_how_long_ago_a_lead_became_vacant_grows_with_the_own_term(databas
     app = database.app()
     async with app.leader("engine") as lead:
         await lead.wait(timeout=30)
-        seconds, ago = lead.vacant_seconds, lead._vacant_ago()
+        ago = lead._vacant_ago()
         await until_async(lambda: lead._vacant_ago() > ago, 30)
-        assert lead.vacant_seconds == seconds <= ago

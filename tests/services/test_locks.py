@@ -415,14 +415,6 @@ async def test_the_child_of_a_fork_holds_no_lock(database):
         assert lock.held
 
 
-async def test_how_long_nobody_held_it_does_not_grow_with_the_own_term(database):
-    app = database.app()
-    async with app.lock("x") as lock:
-        seconds = lock.vacant_seconds
-        assert lock.vacant_seconds == seconds
-    assert lock.vacant_seconds == 0.0
-
-
 async def test_a_parent_certifies_the_death_of_a_process_that_only_holds_locks(
     database, monkeypatch
 ):

@@ -429,12 +429,6 @@ async def test_a_copy_that_holds_the_socket_open_does_not_hide_the_death(bench, 
     await until_async(lambda: dead(copy), 20, "the end of the copy")
 
 
-async def test_a_forked_copy_of_the_handler_has_no_say(bench):
-    before = await bench.pid()
-    assert await bench.run(handlers.fork_and_return) == Complete('"original"')
-    assert await bench.pid() == before
-
-
 async def test_a_job_whose_child_cannot_be_started_goes_back(bench, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     open_before = len(os.listdir("/proc/self/fd"))

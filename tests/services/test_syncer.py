@@ -14,11 +14,11 @@ from leasework.config import Settings
 from leasework.duties.syncer import Planned, Syncer
 from leasework.errors import Unavailable
 from leasework.loops.service import ServiceContext
-from leasework.model.job import JobRequest
 from leasework.model.missed import Missed
 from leasework.model.schedule import every
 from leasework.tuning import Tuning
 from tests.support.hand import Database, Process, a_database
+from tests.support.requests import job_request
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def made(migrated: str) -> AsyncIterator[Database]:
 
 
 def planned(name: str) -> Planned:
-    return Planned(name, every(seconds=60), JobRequest("t", "{}"), Missed.LATEST, 5.0)
+    return Planned(name, every(seconds=60), job_request(), Missed.LATEST, 5.0)
 
 
 def syncer(

@@ -172,11 +172,11 @@ def nothing() -> Iterator[None]:
 # -- where a claim begins --------------------------------------------------------------------------
 @contextmanager
 def unsettled_begins() -> Iterator[None]:
-    def saw(self: Begins, queue: str, seen: Seen) -> None:
+    def note_seen(self: Begins, queue: str, seen: Seen) -> None:
         self.server = seen.server
         self.levels[queue, seen.level] = seen.first
 
-    with _patched(Begins, "saw", saw):
+    with _patched(Begins, "_note_seen", note_seen):
         yield
 
 

@@ -18,7 +18,7 @@ from leasework_lab.sim.rows import DeathRow, NodeRow, ScheduleRow, SimDatabase, 
 from leasework.model.outcome import COMPLETED
 from leasework.store.jobs import Acked, AckItem
 from leasework.store.nodes import NodeIdentity
-from tests.sim.mutants import Mutant
+from tests.sim.mutants import MUTANTS, Mutant
 from tests.sim.search import search, table
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -298,3 +298,9 @@ def test_what_a_service_says_of_itself_finds_no_broken_build(monkeypatch: pytest
     assert (found.seed, found.by, found.crashed) == (None, "", None)
     found = search(Written("Own", "nothing"), 2)
     assert (found.seed, found.by, found.crashed) == (1, "Failover", None)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_a_broken_build_replaces_is_there(mutant: Mutant):
+    with mutant.patch():
+        pass

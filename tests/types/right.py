@@ -106,7 +106,7 @@ async def main(session: object) -> tuple[str, dict[str, int], int]:
     send.using(on_failure=report, deadline=Deadline(hours=1, on_breach="report", since="started"))
     App(polling=Polling(stage=timedelta(seconds=1)), retention=Retention(catch_up_seconds=60))
     app.leader("engine", on_gain=lambda lead: print(lead.term), also_advisory_key=7)
-    app.sync.leader("engine", on_loss=lambda lead: print(lead.name))
+    app.sync.leader("engine", also_advisory_key=7)
     app.sync.advisory_lock("import", scope="session", timeout=5)
     app.sync.schedules.put("a", send, every=60, arguments={"user_id": 1})
     return await job.wait(), await mail.wait(timeout=5), await size.wait()

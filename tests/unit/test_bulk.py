@@ -13,6 +13,7 @@ from leasework.env import Env
 from leasework.errors import BadJob
 from leasework.jobs.bulk import BulkJobs
 from leasework.model.job import JobRequest
+from tests.support.requests import job_request
 
 LIMIT = 10_000
 
@@ -36,7 +37,7 @@ def numbered(
 
 
 def request(n: int, **options: object) -> JobRequest:
-    return JobRequest("t", f'{{"n":{n}}}', **options)
+    return job_request("t", f'{{"n":{n}}}', **options)
 
 
 def requests(count: int) -> list[JobRequest]:
@@ -66,7 +67,7 @@ def test_a_job_keeps_its_id_however_often_it_is_asked_for(count: int, kind: type
     jobs = numbered(kind(wanted), ids)
     copied, pairs = list(jobs.copied()), list(jobs)
     assert copied == list(jobs.copied())
-    assert [JobRequest.of(*what) for _, *what in copied] == [job for _, job in pairs] == wanted
+    assert [JobRequest(*what) for _, *what in copied] == [job for _, job in pairs] == wanted
     numbers = [number for number, *_ in copied]
     assert numbers == jobs.numbers == sorted(set(numbers))
     assert [job_id for job_id, _ in pairs] == [UUID(int=number) for number in numbers]
@@ -86,7 +87,7 @@ def test_all_of_them_carry_the_trace_of_their_call(kind: type):
 
 def test_what_is_kept_of_many_is_nothing_that_the_garbage_collector_goes_through():
     shared = request(0).options
-    jobs = numbered(JobRequest.of(shared, f'{{"n":{n}}}') for n in range(5000))
+    jobs = numbered(JobRequest(shared, f'{{"n":{n}}}') for n in range(5000))
     gc.collect()
     before = len(gc.get_objects())
     assert sum(1 for _ in jobs.copied()) == 5000

@@ -19,6 +19,7 @@ from leasework.store.rows import (
     FailingSchedule,
     LeaderView,
     NodeView,
+    QueueView,
     ScheduleLag,
     TaskFailures,
 )
@@ -28,19 +29,20 @@ from leasework.watch.finding import Finding
 from tests.support.rows import DEATH, EVENT, LEADER, NODE, NOW, SCHEDULE, TRANSACTION
 
 CALM = Summary(
-    ready=0,
-    running=0,
     stranded=0,
     waiting=0,
     unknown=0,
     quarantined=0,
     unknown_tasks=(),
-    oldest={},
 )
 
 
 def node(**changes: Any) -> NodeView:
     return NODE._replace(**changes)
+
+
+def due(queue: str, seconds: float | None, ready: int = 1, running: int = 0) -> QueueView:
+    return QueueView(queue, ready, running, False, seconds, None)
 
 
 def leader(**changes: Any) -> LeaderView:
@@ -83,9 +85,9 @@ def test_no_node_at_all_is_one_problem_and_not_one_for_each_missing_thing():
 
 
 def test_a_node_older_than_its_lease_is_named_and_does_not_count_as_alive():
-    found = wrong(nodes=[node(age_seconds=10.5)])
-    assert [p.kind for p in found] == ["no_live_node", "node_silent"]
-    assert "web1:10:abcdef" in found[1].sentence and "10 s" in found[1].sentence
+    silent = only(wrong(nodes=[node(age_seconds=10.5)]), "no_live_node").symptoms[0]
+    assert silent.kind == "node_silent"
+    assert "web1:10:abcdef" in silent.sentence and "10 s" in silent.sentence
     only(wrong(nodes=[node(), node(id="n2", age_seconds=99)]), "node_silent")
 
 
@@ -180,9 +182,9 @@ def test_jobs_that_no_worker_can_read_are_counted_by_task():
 
 
 def test_the_overview_does_not_subtract_from_a_number_where_counting_stopped():
-    summary = structs.replace(CALM, ready=10_000, running=9_000)
-    lines = of_facts(structs.replace(WELL, summary=summary), "leasework").lines
-    assert lines["jobs"].startswith("10,000+ available or running (9,000 running), ")
+    many = due("default", 1.0, ready=10_000, running=9_000)._replace(capped=True)
+    lines = of_facts(structs.replace(WELL, queues=[many]), "leasework").lines
+    assert lines["jobs"].startswith("1,000+ available, 9,000 running, ")
 
 
 def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():
@@ -195,24 +197,24 @@ def test_quarantined_jobs_are_counted_and_a_capped_count_says_so():
 
 
 def test_a_queue_that_no_live_node_works_is_named():
-    summary = structs.replace(CALM, oldest={"default": 1.0, "mail": 1.0})
-    assert "'mail'" in only(wrong(summary=summary), "queue_unworked").sentence
+    both = [due("default", 1.0), due("mail", 1.0)]
+    assert "'mail'" in only(wrong(queues=both), "queue_unworked").sentence
     web = node(id="n2", executes=False, queues={"mail": 1})
-    assert only(wrong(summary=summary, nodes=[node(), web]), "queue_unworked")
+    assert only(wrong(queues=both, nodes=[node(), web]), "queue_unworked")
     dead = node(id="n2", queues={"mail": 1}, age_seconds=60.0)
-    assert "queue_unworked" in [p.kind for p in wrong(summary=summary, nodes=[node(), dead])]
-    assert wrong(summary=summary, nodes=[node(queues={"default": 1, "mail": 1})]) == []
+    assert "queue_unworked" in [p.kind for p in wrong(queues=both, nodes=[node(), dead])]
+    assert wrong(queues=both, nodes=[node(queues={"default": 1, "mail": 1})]) == []
 
 
 def test_a_queue_whose_oldest_job_waits_too_long_is_named():
-    assert wrong(summary=structs.replace(CALM, oldest={"default": 59.0})) == []
-    late = structs.replace(CALM, oldest={"default": 61.0})
-    assert "'default'" in only(wrong(summary=late), "queue_overdue").sentence
-    assert wrong(summary=late, overdue_seconds=90.0) == []
-    strange = structs.replace(late, unknown=1, unknown_tasks=("shop.new",))
-    found = {problem.kind: problem.do for problem in wrong(summary=strange)}
+    assert wrong(queues=[due("default", 59.0)]) == []
+    late = [due("default", 61.0)]
+    assert "'default'" in only(wrong(queues=late), "queue_overdue").sentence
+    assert wrong(queues=late, overdue_seconds=90.0) == []
+    strange = structs.replace(CALM, unknown=1, unknown_tasks=("shop.new",))
+    found = {problem.kind: problem.do for problem in wrong(queues=late, summary=strange)}
     assert "a worker that knows shop.new" in found["queue_overdue"]
-    only(wrong(summary=structs.replace(CALM, oldest={"mail": 3600.0})), "queue_unworked")
+    only(wrong(queues=[due("mail", 3600.0)]), "queue_unworked")
 
 
 def failure(number: int, **changes: Any) -> EventView:
@@ -229,6 +231,16 @@ def test_a_service_that_failed_lately_is_told_once_with_its_newest_error():
     assert wrong(events=[failure(1, at=NOW - timedelta(hours=1)), failure(2, kind="x")]) == []
 
 
+def test_many_refused_logins_are_told_with_where_they_came_from():
+    def refused(number: int) -> EventView:
+        fields = {"came_from": f"10.0.0.{number % 2}"}
+        return failure(number, kind="login_refused", fields=fields)
+
+    problem = only(wrong(events=[refused(n) for n in range(1, 12)]), "logins_refused")
+    assert problem.sentence == "The dashboard refused 11 logins lately, from 10.0.0.1, 10.0.0.0"
+    assert wrong(events=[refused(n) for n in range(9)]) == []
+
+
 def test_live_nodes_of_different_versions_are_a_problem():
     problem = only(wrong(nodes=[node(), node(id="n2", version="1.1")]), "versions_differ")
     assert "1.0, 1.1" in problem.sentence
@@ -237,7 +249,8 @@ def test_live_nodes_of_different_versions_are_a_problem():
 def test_what_is_only_worth_knowing_comes_last():
     found = wrong(
         schedules=[schedule(paused=True)],
-        summary=structs.replace(CALM, quarantined=1, oldest={"default": 100.0}),
+        summary=structs.replace(CALM, quarantined=1),
+        queues=[due("default", 100.0)],
     )
     assert [p.info for p in found] == [False, False, True]
 
@@ -396,12 +409,6 @@ def test_a_halted_node_is_a_note():
     assert told.do == f"leasework nodes resume {told.sentence.split()[1]}"
 
 
-def test_polling_behind_a_pooler_is_a_note_for_all_nodes_together():
-    pooled = [node(info={"pooled": True, "deaf_seconds": 0.0}) for _ in range(3)]
-    [told] = wrong(nodes=pooled)
-    assert told.kind == "polling" and told.info and told.sentence.startswith("3 nodes connect")
-
-
 def test_who_pins_is_named_with_what_to_type():
     problem = only(wrong(transactions=[TRANSACTION]), "xmin_pinned")
     assert "ada psql" in problem.sentence and "5 min 1 s" in problem.sentence
@@ -477,11 +484,23 @@ def test_three_deaths_within_five_minutes_are_a_crash_loop():
     assert [p.kind for p in wrong(died=apart)] == ["node_died"]
     two_apps = [dead(1, 10), dead(2, 20), dead(3, 30, app="b")]
     assert [p.kind for p in wrong(died=two_apps)] == ["node_died", "node_died"]
-    died, loop = wrong(died=[dead(n, 10.0 * n) for n in range(1, 6)])
+    loop = only(wrong(died=[dead(n, 10.0 * n) for n in range(1, 6)]), "crash_loop")
+    (died,) = loop.symptoms
     assert died.kind == "node_died" and "5 nodes of 'shop' died" in died.sentence
     assert "10 jobs were rescued" in died.sentence and "and 2 more" in died.sentence
     assert "leasework nodes seen" in died.do and " it" not in died.do
-    assert loop.kind == "crash_loop" and "5 died within 5 min" in loop.sentence
+    assert "5 died within 5 min" in loop.sentence and "ran jobs" not in loop.sentence
+    with_jobs = [dead(n, 10.0 * n, tasks=["resize", "mail"]) for n in range(1, 4)]
+    assert "ran jobs of mail, resize" in only(wrong(died=with_jobs), "crash_loop").sentence
+
+
+def test_a_dead_node_that_was_replaced_is_only_a_note():
+    died = [dead(1, 60)]
+    assert not only(wrong(died=died, nodes=[node()]), "node_died").info
+    new = node(id="n2", started_at=NOW - timedelta(seconds=30))
+    note = only(wrong(died=died, nodes=[node(), new]), "node_died")
+    assert note.info and note.sentence.endswith("; one has started since")
+    assert not only(wrong(died=[*died, dead(2, 50)], nodes=[node(), new]), "node_died").info
 
 
 def test_a_schedule_whose_jobs_fail_is_named_with_the_error_of_the_last():
@@ -542,23 +561,9 @@ def test_a_step_is_seen_and_a_slow_answer_is_none():
     assert watch.step(1016.9, 26.0, 26.1) is None, "less than the tolerance"
 
 
-def test_finished_jobs_without_a_day_are_a_note():
-    [found] = wrong(summary=structs.replace(CALM, undated=NOW))
-    assert (found.kind, found.level) == ("days_missing", "note")
-    assert f"since {NOW:%Y-%m-%d}" in found.sentence
-
-
 def synced(number: int, **fields: Any) -> EventView:
     fields = {"release": "r1", "app": "shop", "kept": [], "dropped": [], **fields}
     return EVENT._replace(id=number, kind="schedules_synced", fields=fields)
-
-
-def test_a_schedule_that_was_deleted_by_hand_and_restored_is_a_note():
-    [found] = wrong(events=[synced(1, kept=["a", "b"]), synced(2, kept=["b"], restored=["b"])])
-    assert (found.kind, found.level) == ("schedule_restored", "note")
-    assert "'b' of 'shop' was deleted" in found.sentence and "pause b" in found.do
-    disputed = [synced(1, dropped=["b"]), synced(2, kept=["b"], restored=["b"])]
-    assert not wrong(events=disputed), "by another process"
 
 
 def test_schedules_that_processes_of_one_release_take_from_each_other_are_a_problem():

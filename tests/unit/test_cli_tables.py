@@ -22,6 +22,8 @@ JOBS: list[dict[str, Any]] = [
         "max_attempts": 20,
         "crashes": 0,
         "scheduled_for": NOW,
+        "started_at": NOW,
+        "completed_at": NOW,
         "worker_id": f"billing-worker-7d9f8b6c5-x2x9q:{n}:9fd4e2",
         "last_error": "ConnectionRefusedError: [Errno 111] Connect call failed ('10.2.0.17', 25)",
     }

@@ -85,7 +85,7 @@ def test_an_environment_variable_that_cannot_be_read_is_named(name: str, text: s
 @pytest.mark.parametrize(
     ("wrong", "right"),
     [("RECOVER_WITHN", "RECOVER_WITHIN"), ("DNS", "DSN"), ("SCHEMAS", "SCHEMA"),
-     ("WEB_PASSWD", "WEB_PASSWORD"), ("dsn", "DSN")],
+     ("WEB_TOKENS", "WEB_TOKEN"), ("dsn", "DSN")],
 )  # fmt: skip
 def test_an_unknown_environment_variable_is_refused_with_the_nearest_right_name(
     wrong: str, right: str, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from leasework.store.reports import Summary
 from leasework.store.rows import UnhandledBreach
 from leasework.watch.checks import problems
 from leasework.watch.facts import Facts
+from tests.support.rows import LEADER, NODE
 
 SOON = datetime(2040, 1, 1, tzinfo=UTC)
 NEVER = Deadline(days=1, on_breach="page")
@@ -168,9 +169,9 @@ def test_an_unknown_option_of_a_job_names_deadline():
     ],
 )
 def test_status_names_breaches_of_which_nobody_is_told(why: str, says: str, do: str):
-    calm = Summary(0, 0, 0, 0, 0, 0, (), {})
+    calm = Summary(0, 0, 0, 0, ())
     rows = [UnhandledBreach(UUID(int=1), "books", "page", UUID(int=job), why) for job in (1, 2)]
-    facts = Facts(SOON, calm, [], [], [], [], rows)
+    facts = Facts(SOON, calm, [NODE], [LEADER], [], [], rows)
     [problem] = [p for p in problems(facts) if p.kind == "breach_unhandled"]
     assert (
         not problem.info and says in problem.sentence and "'books' and 1 more" in problem.sentence

@@ -15,8 +15,6 @@ from leasework.watch.inspector import Inspector
 
 SERVER: dict[str, Any] = {
     "version": 180000, "login": "Ann", "database": "shop", "pooled": False,
-    "used": 5, "most": 100, "role_used": 1, "role_most": -1, "database_used": 5,
-    "database_most": -1,
     "settings": {
         "synchronous_commit": "on", "fsync": "on", "full_page_writes": "on", "autovacuum": "on",
         "statement_timeout": "0",
@@ -30,9 +28,6 @@ def sound(**changed: Any) -> Setup:
         "schema": "leasework",
         "role": "worker",
         "server": SERVER,
-        "node_takes": (3, 7),
-        "offset": 0.01,
-        "offset_error": 0.001,
         "tokens": Tokens(1, 8, 7, False),
     }
     return Setup(**{**fields, **changed})
@@ -58,24 +53,6 @@ def test_a_missing_privilege_is_named_with_the_group_that_has_it():
 
 def test_a_pooler_is_a_note():
     assert levels(server({}, pooled=True)) == {"pooler": "note"}
-
-
-def test_few_connections_left_are_told_beside_what_a_node_takes():
-    (finding,) = setup_problems(server({}, role_used=4, role_most=5))
-    assert 'alter role "Ann" connection limit 10' in finding.do
-    assert finding.sentence.endswith("a node holds 3, and up to 7 more on demand")
-
-
-@pytest.mark.parametrize(
-    ("offset", "told"),
-    [(1.9, {}), (3.0, {"clock": "note"}), (-3600.0, {"clock": "wrong"}), (60.0, {"clock": "note"})],
-)
-def test_a_clock_that_differs_is_a_note_and_a_problem_if_it_is_far_off(offset, told):
-    assert levels(sound(offset=offset)) == told
-
-
-def test_a_slow_network_is_not_taken_for_a_difference_of_the_clocks():
-    assert levels(sound(offset=3.0, offset_error=1.5)) == {}
 
 
 @pytest.mark.parametrize(

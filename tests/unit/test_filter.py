@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+from leasework_lab.sim.store_operator import class_of
 
 from leasework.errors import BadFilter, BadJob
-from leasework.model.filter import STATES, JobFilter, parse
-from leasework.model.history import added, class_of, class_seconds, percentile
+from leasework.model.filter import STATES, Condition, JobFilter, parse, quoted
+from leasework.model.fingerprint import fingerprint, pattern
+from leasework.model.history import added, class_seconds, percentile
 from leasework.model.states import State
 
 A, B = UUID(int=1 << 90), UUID(int=1 << 91)
@@ -22,8 +25,8 @@ def test_each_key_is_understood():
 
 
 def test_arguments_are_a_path_and_a_text():
-    found = parse('args.user_id:42 args.address.city:"New \\"York\\""').arguments
-    assert found == ((("user_id",), "42"), (("address", "city"), 'New "York"'))
+    found = parse('args.user_id:42 args.address.city:"New \\"York\\""').terms
+    assert found == (Condition("args.user_id", "42"), Condition("args.address.city", 'New "York"'))
 
 
 @pytest.mark.parametrize(
@@ -68,9 +71,10 @@ def test_what_is_not_understood_is_refused_with_a_hint(text, says):
 
 def test_masked_arguments_cannot_be_asked_for():
     masked = re.compile("password", re.IGNORECASE)
-    with pytest.raises(BadFilter, match="masked"):
-        parse("args.user.Password:guess", masked)
-    assert parse("args.user:guess", masked).arguments
+    for text in ("args.user.Password:guess", "args.password:g*", "-args.password:guess"):
+        with pytest.raises(BadFilter, match="masked"):
+            parse(text, masked)
+    assert parse("args.user:guess", masked).terms
 
 
 def test_classes_of_durations_add_up_and_give_percentiles():
@@ -102,3 +106,77 @@ def test_the_names_of_states_are_those_of_stored_jobs():
 def test_what_is_not_text_is_refused_with_a_hint():
     with pytest.raises(BadJob, match="Pass the task's name"):
         JobFilter.only(task=print)  # type: ignore[arg-type]
+
+
+def test_a_star_stands_for_anything_unless_it_is_quoted():
+    assert parse("task:send*").terms == (Condition("task", "send%"),)
+    assert parse(r"task:50%_\*").terms == (Condition("task", r"50\%\_\\%"),)
+    assert parse('task:"send*"') == JobFilter(task="send*")
+    assert parse(f"task:{quoted('send*')}") == JobFilter(task="send*")
+    assert parse("error:refused schedule:n*").terms == (
+        Condition("error", "%refused%"),
+        Condition("schedule", "n%"),
+    )
+
+
+def test_a_minus_negates():
+    found = parse("-queue:mail -args.who:kim -state:completed -state:running")
+    assert found.terms == (Condition("queue", "mail", False), Condition("args.who", "kim", False))
+    assert found.not_states == ("completed", "running")
+    assert parse("-error:0123456789ab").terms == (Condition("fingerprint", "0123456789ab", False),)
+    assert parse("error:0123456789ab").fingerprint == "0123456789ab"
+
+
+def test_times_are_moments_or_ago():
+    assert (parse("since:90s").since, parse("until:2h").until) == (90, 7200)
+    assert parse("since:7d").since == 7 * 86400 and parse("since:5min") == parse("since:5m")
+    assert parse("since:2026-01-31T07:00").since == datetime(2026, 1, 31, 7, tzinfo=UTC)
+    assert parse("since:2026-01-31T07:00+09:00").since == datetime(2026, 1, 30, 22, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("-node:x", "Did you mean 'node'"),
+        ("-running", "has no key"),
+        ("-queue:", "needs a value"),
+        ("state:run*", "unknown state"),
+        ("state:running -state:completed", "exclude each other"),
+        ("since:soon", "Like since:2h"),
+        ("since:0001-01-01", "takes a time"),
+        ("since:1h since:2h", "twice"),
+        ("error:0123456789ab error:0123456789ab", "twice"),
+        ("-task:" + "x" * 201, "at most 200"),
+        (" ".join(["-task:x"] * 9), "at most 8"),
+    ],
+)
+def test_new_filters_that_are_wrong_are_refused_with_a_hint(text, says):
+    with pytest.raises(BadFilter, match=re.escape(says)):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "errors, same",
+    [
+        (["ConnectionError: host db-7:5432 refused", "ConnectionError: host 'x y' refused"], "…"),
+        (["KeyError: 'user_12'", "KeyError: 4"], "KeyError: …"),
+        (["E: 3f2504e0-4f89-11d3-9a0c-0305e82c3301, 17 left", "E: 7, 8.5 left"], "E: … left"),
+        (["S3Error: a.b@example.org at fe80::1", "S3Error: 0x7f12 at 10.0.0.7"], "… at …"),
+        (["V: can't open 'a'\nDETAIL: x", 'V: can\'t open "b"'], "V: can't open …"),
+        (["its worker died"], "its worker died"),
+    ],
+)
+def test_errors_that_differ_in_numbers_and_names_have_one_fingerprint(errors, same):
+    assert len({fingerprint(error) for error in errors}) == 1
+    assert all(same in pattern(error) for error in errors)
+
+
+def test_errors_of_different_classes_or_words_differ():
+    errors = ["S3Error: no", "S4Error: no", "S3Error: yes", ""]
+    assert len({fingerprint(error) for error in errors}) == len(errors)
+    assert len(pattern("E: " + "x" * 9999)) <= 200
+
+
+@pytest.mark.parametrize("text", ['"', "'", "a-", ":", "a:", "1 ", "a@", "a.", "0", "…"])
+def test_a_long_error_takes_no_long_time(text):
+    assert len(fingerprint(text * 100_000)) == 12

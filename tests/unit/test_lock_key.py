@@ -30,9 +30,7 @@ def test_a_name_is_the_first_eight_bytes_of_its_sha_256_little_endian_and_signed
 def test_known_keys_never_change():
     """Two versions of an application that differ here would not exclude each other."""
     assert lock_key("nightly").key == 1630262648214010666
-    assert lock_key("nightly", namespace="billing").key == lock_key("billing:nightly").key
     assert lock_key(("order", 42)).class_id == -1770067138
-    assert lock_key(("order", 42), namespace="a").class_id == lock_key(("a:order", 1)).class_id
 
 
 def test_a_number_is_taken_as_it_is_and_shows_what_it_spells():
@@ -95,9 +93,3 @@ def test_an_object_beyond_32_bits_is_refused_until_it_is_declared():
 def test_what_is_no_key_is_refused_with_what_would_be_one(wrong, words):
     with pytest.raises(ConfigError, match=words):
         lock_key(wrong)
-
-
-def test_numbers_have_no_namespace():
-    for target in (5, (5, 6)):
-        with pytest.raises(ConfigError, match="namespace"):
-            lock_key(target, namespace="billing")

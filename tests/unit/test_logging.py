@@ -105,8 +105,11 @@ FORMS = [
     "credent\u0131al=hunter22",
     "pa\u017f\u017fword=hunter22",
     "PASSPHRASE=hunter22",
+    "Driver={ODBC Driver 18};Server=db;UID=u;PWD=hunter22;",
     "sslpassword=hunter22 x",
     "token=hunter22",
+    "mysqldump --password hunter22 -u root",
+    "tool --api-key 'hunter 22'",
     'invalid integer value "s3cr" for connection option "port"',
     'could not translate host name "P@ss@db" to address: Name or service not known',
     'missing "=" after "hunter22" in connection info string',
@@ -131,6 +134,7 @@ def test_no_form_of_a_secret_is_shown(text):
         "ack_refused worker=a token=7 outcome=completed",
         'relation "shop.order" does not exist at line 3',
         "KeyError: 'token'",
+        "leasework limits set vendor --key customer",
         "see https://example.org/a:b/c and mail ada@example.org",
         'password authentication failed for user "ada"',
         "postgresql://ada@db:5432/shop",
@@ -176,6 +180,15 @@ def test_a_text_cut_in_the_middle_of_a_secret_shows_none_of_it():
         text = "x" * length + f" postgresql://u:{SECRET}@db/x"
         told = make_event("job_failed", {"error": text}, 0.0).fields["error"]
         assert "s3cr" not in told and len(told) <= 8000
+
+
+def test_an_error_cut_in_the_middle_of_a_secret_shows_none_of_it():
+    """An error keeps its beginning, and a traceback its end."""
+    for length in range(880, 1010, 3):
+        told = describe(ValueError(f"{'x' * length} postgresql://u:{SECRET}@db/x"), 8000)
+        assert "s3cr" not in told.error and len(told.error) <= 1000
+        told = describe(ValueError(f"password='hunter 22' {'x' * length}"), 1000)
+        assert told.traceback and " 22" not in told.traceback and len(told.traceback) <= 1000
 
 
 def test_settings_show_no_dsn():

@@ -12,8 +12,9 @@ from hypothesis import given, strategies as st
 
 from leasework.config import Limits
 from leasework.errors import BadJob, BadPayload
-from leasework.model.job import JobRequest, Unreadable, decode, encode
+from leasework.model.job import Unreadable, decode, encode
 from leasework.model.states import State
+from tests.support.requests import job_request
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -168,7 +169,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused_where_the_job_is_made(options: Any) -> None:
     with pytest.raises(BadJob):
-        JobRequest(**{"task": "t", "payload": "{}", **options})
+        job_request(**options)
 
 
 @pytest.mark.parametrize(
@@ -180,4 +181,4 @@ def test_options_that_do_not_fit_are_refused_where_the_job_is_made(options: Any)
 def test_only_jobs_that_are_due_at_once_and_hold_no_key_go_by_copy(
     options: Any, plain: bool
 ) -> None:
-    assert JobRequest("t", "{}", **options).plain is plain
+    assert job_request(**options).plain is plain

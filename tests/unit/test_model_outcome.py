@@ -135,6 +135,13 @@ def test_a_reason_without_a_text_is_told_all_the_same(kind: Any) -> None:
     assert decision.error == "(its str() raised RuntimeError)"
 
 
+@pytest.mark.parametrize("kind", [Cancel, Discard])
+def test_a_reason_holds_no_secret(kind: Any) -> None:
+    said = "no connection to postgresql://u:s3cr:et@db/x"
+    decision = decide(job(1, 5, 0), kind(said), Backoff(), 0)
+    assert decision.error == "no connection to postgresql://u:••••••@db/x"
+
+
 def test_a_result_is_told_from_an_outcome() -> None:
     assert outcome_of("t", Snooze(1), 100) == Snooze(1)
     assert outcome_of("t", {"a": 1}, 100) == Complete('{"a":1}')

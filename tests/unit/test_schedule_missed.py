@@ -47,14 +47,14 @@ def test_before_its_time_nothing_is_decided() -> None:
         catch_up_seconds=60,
         limit=10,
     )
-    assert got == Plan((), (), None, high, following, more=False)
+    assert got == Plan((), (), None, high, following)
 
 
 @pytest.mark.parametrize("policy", Missed)
 def test_ticks_on_time_all_fire_under_every_policy(policy: Missed) -> None:
     got = run(MINUTELY, ago(minutes=3), policy, grace_seconds=120)
     assert got.fires == (ago(minutes=2), ago(minutes=1), NOW)
-    assert (got.missed, got.jumped, got.more) == ((), None, False)
+    assert (got.missed, got.jumped) == ((), None) and not more(got)
     assert got.high_water == NOW and got.next_at == NOW + timedelta(minutes=1)
 
 
@@ -101,7 +101,7 @@ def test_a_forgotten_one_off_is_decided_once_and_is_over(policy: Missed) -> None
     )
     assert got.fires + got.missed == (at,)
     assert bool(got.fires) == (policy is not Missed.SKIP)
-    assert (got.high_water, got.next_at, got.more) == (at, None, False)
+    assert (got.high_water, got.next_at) == (at, None)
 
 
 def test_a_next_time_that_is_not_past_the_high_water_mark_is_not_believed() -> None:
@@ -118,9 +118,14 @@ def test_a_next_time_that_is_not_past_the_high_water_mark_is_not_believed() -> N
     assert got.fires == (NOW,)
 
 
+def more(got: Plan, now: datetime = NOW) -> bool:
+    """Whether another call has ticks to decide."""
+    return got.next_at is not None and got.next_at <= now
+
+
 def test_the_limit_bounds_one_call_and_says_that_there_is_more() -> None:
     got = run(MINUTELY, ago(hours=1), Missed.ALL, limit=10)
-    assert len(got.fires) == 10 and got.more and got.jumped is None
+    assert len(got.fires) == 10 and more(got) and got.jumped is None
     assert got.high_water == ago(minutes=50) and got.next_at == ago(minutes=49)
 
 
@@ -129,7 +134,7 @@ def test_a_long_outage_is_one_range_and_the_newest_tick_fires() -> None:
     got = run(secondly, ago(days=3), Missed.LATEST, grace_seconds=0)
     first = secondly.next_after(ago(days=3))
     assert got.jumped == (first, ago(seconds=3))
-    assert (got.fires, got.missed, got.more) == ((ago(seconds=1),), (), False)
+    assert (got.fires, got.missed) == ((ago(seconds=1),), ()) and not more(got)
 
     skipped = run(secondly, ago(days=3), Missed.SKIP, grace_seconds=0)
     assert skipped.jumped == (first, ago(seconds=1))
@@ -137,7 +142,7 @@ def test_a_long_outage_is_one_range_and_the_newest_tick_fires() -> None:
 
     everything = run(secondly, ago(days=3), Missed.ALL, catch_up_seconds=3600)
     assert everything.jumped == (first, ago(seconds=3601))
-    assert everything.fires[0] == ago(seconds=3599) and everything.more
+    assert everything.fires[0] == ago(seconds=3599) and more(everything)
 
 
 SPECS = (
@@ -188,7 +193,6 @@ def test_each_tick_is_decided_once_and_in_order(
         decided += [*jumped, *got.missed, *got.fires]
         assert got.high_water == (decided[-1] if decided else None)
         assert before is None or (got.high_water is not None and before <= got.high_water)
-        assert got.more == (got.next_at is not None and got.next_at <= now)
         check_policy(got, jumped, now, policy, min(grace, catch_up), catch_up)
         high, following = got.high_water, got.next_at
     wanted = []
@@ -227,8 +231,8 @@ def check_policy(
     if policy is Missed.SKIP:
         assert not late_fires
     elif policy is Missed.LATEST:
-        assert not late_fires or (got.fires == tuple(late_fires[-1:]) and not got.more)
-        if not got.fires and lost and not got.more:
+        assert not late_fires or (got.fires == tuple(late_fires[-1:]) and not more(got, now))
+        if not got.fires and lost and not more(got, now):
             assert late_by[lost[-1]] > catch_up
     else:
         assert all(late_by[t] > catch_up for t in lost)

@@ -18,7 +18,6 @@ import pytest
 from leasework import App, Backoff, Context, Deadline, Task
 from leasework.app.definitions import _OWN, _REFUSED, ScheduleGiven
 from leasework.errors import (
-    BadDeadline,
     BadJob,
     BadPayload,
     BadSchedule,
@@ -62,9 +61,6 @@ def test_callbacks_and_jobs_of_a_deployment_keep_the_options_of_their_task(app: 
     options = task.function.job_options
     assert options.on_failure and options.on_failure.options["queue"] == "pages"
     assert options.deadline.callback.options["queue"] == "pages"
-    app.once_per_deploy("k")(app.task(name="warm")(noop).using(queue="quick"))
-    once = app._once["k"]._options
-    assert (once.queue, once.task) == ("quick", "warm@r1")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +73,6 @@ def test_options_of_one_job_are_refused_for_jobs_that_come_later(
     [name] = wrong
     for define in (
         app.periodic("0 7 * * *"),
-        app.once_per_deploy("k"),
         lambda task: app.task(name="other", on_failure=task)(noop),
         lambda task: app.schedules._planned("s", task, every(seconds=60), {}),
     ):
@@ -90,7 +85,7 @@ def test_a_worker_runs_the_queues_of_its_schedules(app: App) -> None:
     assert app._queues(None) == {"default": 100, "reports": 100}
 
 
-def test_a_worker_runs_the_queues_of_its_callbacks_and_of_once_per_deploy(app: App) -> None:
+def test_a_worker_runs_the_queues_of_its_callbacks(app: App) -> None:
     app.configure(release="1")
 
     @app.task
@@ -101,8 +96,7 @@ def test_a_worker_runs_the_queues_of_its_callbacks_and_of_once_per_deploy(app: A
 
     late = Deadline(minutes=1, on_breach=breached.using(queue="urgent"))
     app.task(name="t", on_failure=failed.using(queue="ops"), deadline=late)(noop)
-    app.once_per_deploy("k")(app.task(name="u")(plain).using(queue="deploys"))
-    assert set(app._queues(None)) == {"default", "urgent", "ops", "deploys"}
+    assert set(app._queues(None)) == {"default", "urgent", "ops"}
 
 
 def test_a_worker_runs_the_queues_of_callbacks_that_a_schedule_names_itself(app: App) -> None:
@@ -161,7 +155,7 @@ def test_a_tasks_option_that_does_not_fit_is_named(
 ) -> None:
     with pytest.raises(kind, match=words):
         app.task(**options)(noop)
-    assert not app.registry.names()
+    assert not list(app.registry)
 
 
 def test_a_plain_function_cannot_be_async(app: App) -> None:
@@ -456,7 +450,7 @@ MOMENT = datetime(2030, 1, 1, tzinfo=UTC)
         (lambda app: app.periodic("every day"), "every day"),
         (lambda app: app.periodic(""), "cron"),
         (lambda app: app.periodic("* * * *"), "cron"),
-        (lambda app: app.periodic("0 0 * * *", timezone="Asia/Seol"), "Asia/Seoul"),
+        (lambda app: app.periodic("0 0 * * *", timezone="Asia/Seol"), "IANA name"),
         (lambda app: app.periodic("0 0 * * *", timezone=""), "time zone"),
         (lambda app: app.every(seconds=0), "seconds"),
         (lambda app: app.every(seconds=float("nan")), "seconds"),
@@ -513,24 +507,6 @@ def test_a_decorator_can_be_used_twice(app: App) -> None:
 
 
 # -- releases ----------------------------------------------------------------------------------
-def test_once_per_deploy_needs_a_release_and_a_key_of_its_own(app: App) -> None:
-    app.once_per_deploy("warm")(noop)
-    with pytest.raises(ConfigError, match="two tasks have"):
-        app.once_per_deploy("warm")
-    with pytest.raises(ConfigError, match="LEASEWORK_RELEASE"):
-        App("postgresql://").once_per_deploy("warm")
-
-
-def test_a_deadline_since_tick_is_not_for_a_job_without_one(app: App) -> None:
-    # all jobs of the kind are enqueued at once: refused by the database, it would keep the others
-    async def page(breach: dict[str, object]) -> None: ...
-
-    app.task(name="page")(page)
-    ticks = app.task(name="t", deadline=Deadline(minutes=5, since="tick", on_breach="page"))(noop)
-    with pytest.raises(BadDeadline, match="since tick"):
-        app.once_per_deploy("warm")(ticks)
-
-
 def test_a_release_without_a_name_follows_what_is_defined() -> None:
     def release(upcast: bool = False, scheduled: Any = None, **options: Any) -> str:
         app = App("postgresql://")

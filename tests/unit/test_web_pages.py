@@ -10,17 +10,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from leasework.model.filter import quoted
 from leasework.model.job import JobRecord
 from leasework.model.masking import MASK, masked
-from leasework.model.schedule import cron, every
 from leasework.model.states import State
 from leasework.store.rows import AttemptView, EventView, JobDetail, TermView
 from leasework.watch.why import why_waiting
 from leasework.web.charts import DAY, bars, ruler
 from leasework.web.jobs import timeline
 from leasework.web.leaders import election
-from leasework.web.schedules import next_day, told
-from leasework.web.words import FILTERS, inline, quoted, short, term
+from leasework.web.schedules import told
+from leasework.web.words import FILTERS, inline, short, term
 from tests.support import rows as support
 from tests.support.rows import EVENT, LEADER, TICK
 
@@ -158,13 +158,6 @@ def test_the_timeline_of_a_job_that_failed_and_then_succeeded():
 
 
 # -- schedules, figures ----------------------------------------------------------------------------
-def test_the_next_day_of_a_schedule():
-    assert next_day(every(seconds=1), NOW) == ([], True)
-    assert next_day(cron("* * * * *"), NOW) == ([], True)
-    moments, crowded = next_day(cron("0 15 * * *", "Asia/Seoul"), NOW)
-    assert not crowded and moments == [datetime(2026, 1, 2, 6, tzinfo=UTC)]
-
-
 def test_secrets_are_masked_wherever_they_are():
     value = {"user": 1, "auth": {"API_KEY": "x", "n": [{"password": ["y"]}]}, "tokens": 3}
     assert masked(value) == {

@@ -11,11 +11,12 @@ import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from leasework.web import site
 from tests.support.relay import Relay
 from tests.support.wait import until
 from tests.web.conftest import PATIENCE, TOKEN, Open, Scene
 
-PAGES = ("now", "jobs", "schedules", "leaders", "nodes", "locks", "deadlines", "database", "events")
+PAGES = tuple(path for path, *_ in site.PAGES)
 
 SIZES = [(1280, "light"), (390, "dark")]
 SHOTS = os.environ.get("LEASEWORK_SHOTS", "")
@@ -229,9 +230,8 @@ def test_a_job_says_why_it_waits_and_what_went_wrong(scene: Scene, page_at: Open
 
 def test_a_schedule_runs_now_pauses_and_goes_on(scene: Scene, page_at: Open):
     page = page_at(scene.url + "schedules")
-    card = page.locator("section.schedule", has_text="daily-report")
+    card = page.locator("tr", has_text="daily-report")
     assert "At 15:00 every day" in card.inner_text()
-    assert card.locator(".strip .mark").count() == 1
     card.get_by_role("button", name="Run now").click()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
     assert "is queued to run now" in page.content()
@@ -420,3 +420,16 @@ def test_a_form_of_another_site_and_one_with_a_wrong_token_are_refused(scene: Sc
     page.evaluate(press)
     page.wait_for_selector("text=Job cancelled")
     context.close()
+
+
+def test_the_key_enter_in_a_reason_presses_no_button(scene: Scene, page_at: Open):
+    job = scene.enqueue("later", "nowhere", run_in=3600)
+    page = page_at(f"{scene.url}jobs/{job}")
+    field = 'form.acts input[name="reason"]'
+    page.fill(field, "a typo")
+    page.press(field, "Enter")
+    assert page.input_value(field) == "a typo" and scene.state(job) == "scheduled"
+    page.click('button[value="cancel"]')
+    page.wait_for_selector("text=Job cancelled")
+    acted = scene.sql("select fields ->> 'reason' from leasework.event where kind = 'person_acted'")
+    assert ("a typo",) in acted

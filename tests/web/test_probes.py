@@ -26,7 +26,7 @@ def test_the_real_endpoint_says_who_leads_and_what_was_done(scene: Scene):
     text = told()
     assert 'leasework_lease_acquired_total{name="default"} 1.0' in text
     assert 'leasework_queue_slots{queue="mail"}' in text
-    assert 'leasework_problems{kind="no_leader"} 0.0' in text
+    assert 'leasework_problems{cause="",kind="no_leader",subject=""} 0.0' in text
     until(lambda: 'leasework_leader_claimants{name="default"} 1.0' in told(), 60, "its word")
     until(lambda: _value(told(), 'leasework_lease_renewed_total{name="default"}') > 2, 60)
 
@@ -73,7 +73,7 @@ async def test_livez_never_asks_the_database_and_readyz_does(dsn: str, migrated:
         await connection.execute("update leasework.migration set number = -1")
         behind = await http.get("/ops/readyz")
         assert (behind.status_code, behind.text) == (503, "schema_behind\n")
-        assert 'leasework_problems{kind="schema_behind"} 1.0' in (
+        assert 'leasework_problems{cause="",kind="schema_behind",subject=""} 1.0' in (
             (await http.get("/ops/metrics")).text
         )
         assert (await http.get("/ops/livez")).status_code == 200

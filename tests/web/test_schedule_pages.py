@@ -41,7 +41,7 @@ async def fill(dsn: str) -> None:
 
 
 def names(page: httpx.Response) -> list[str]:
-    return re.findall(r"<h2>(report-\d+)</h2>", page.text)
+    return re.findall(r'(?:<h2>|<a class="row" [^>]*>)(report-\d+)<', page.text)
 
 
 def link(page: httpx.Response, words: str) -> str | None:
@@ -82,7 +82,9 @@ async def test_a_search_finds_one_of_them_and_an_action_returns_to_it(make: Make
         here = "/schedules?q=report-0424"
         page = await opened(inside, here)
         assert names(page) == [f"report-0424{n}" for n in (1, 3, 5, 7, 9, 0, 2, 4, 6, 8)]
-        assert link(page, "Next") is None and "customer&#34;: 4241" in page.text
+        assert link(page, "Next") is None and "customer&#34;: 4241" not in page.text
+        cards = await opened(inside, f"{here}&view=cards")
+        assert names(cards) == names(page) and "customer&#34;: 4241" in cards.text
         answer = await inside.post(
             "/schedules/act?q=report-0424", here, name="report-04242", app="shop", act="pause"
         )
@@ -109,7 +111,7 @@ async def test_the_calls_and_the_command_page_too(make: Make, dsn: str, procs: P
         assert command.wait(60) == 0
         return re.findall(r"report-\d+", command.output), command.output
 
-    found, said = listed("list", "--app", "shop", "--name", "report-001", "--limit", "3")
+    found, said = listed("--app", "shop", "--name", "report-001", "--limit", "3")
     assert found == ["report-00100", "report-00102", "report-00104"]
     assert "Showing only the first 3 schedules. There may be more:" in said
     found, said = listed("--name", "report-0010")

@@ -9,13 +9,17 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from leasework.errors import MeasurementFailed
+from leasework.errors import LeaseworkError
 
 # Workers must import the same modules as we do, not those of the current folder.
 _START = (
     "import sys; sys.path[:] = sys.argv[1:]; from leasework_lab.bench.worker import main; main()"
 )
 _TAIL_CHARS = 2000
+
+
+class MeasurementFailed(LeaseworkError):
+    """Jobs were lost, ran twice or did not finish, so there is no figure."""
 
 
 class Worker:

@@ -17,9 +17,8 @@ from leasework import __version__
 from leasework.app import App, Task
 from leasework.cli.output import show_json, show_pairs
 from leasework.config import Settings
-from leasework.errors import MeasurementFailed
 from leasework_lab.bench import tables as database
-from leasework_lab.bench.processes import Worker, cpu_seconds, workers
+from leasework_lab.bench.processes import MeasurementFailed, Worker, cpu_seconds, workers
 from leasework_lab.bench.tables import BenchStore
 from leasework_lab.bench.worker import make_app_and_task
 

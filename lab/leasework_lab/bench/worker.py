@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from leasework.app import App, Task
@@ -29,4 +28,4 @@ def make_app_and_task(dsn: str | None = None) -> tuple[App, Task[Any, Any]]:
 
 def main() -> None:
     end_with_parent()
-    sys.exit(run_worker("leasework_lab.bench.worker:make_app", {}, None, execute=True))
+    run_worker("leasework_lab.bench.worker:make_app", {}, None, execute=True)

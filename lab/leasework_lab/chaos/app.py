@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from leasework.app import App, Task
-from leasework.errors import LeaseworkError, LostClaim
+from leasework.errors import LeaseworkError, LostClaim, WaitTimeout
 from leasework.jobs.context import Context
 from leasework.model.backoff import Backoff
 from leasework.model.deadline import Deadline
@@ -21,10 +21,18 @@ SCHEDULE = "every-second"
 QUEUES = {"quick": 20, "slow": 24}
 AT_ONCE = 2
 """How many jobs of the task ``limited`` may run at once, in all processes."""
+SIGNALS, PARTS = 2, 3
+"""How many signals a job of the task ``flow`` waits for, and how many jobs it gathers."""
+PAID = " pay"
+"""After the ref of a flow: the effect of its step."""
 _ATTEMPTS = 1000
 _PROMISED_SECONDS = 1.5
 """The deadline of naps: many finish barely in time or barely too late."""
 _CALL_SECONDS = 4.0
+_ANSWER_SECONDS = 90.0
+"""How long a flow waits for a signal. The job that sends it may be quarantined."""
+_STEP_SECONDS = 0.4
+"""The longest step."""
 _BACKOFF = Backoff(base=0.2, longest=2.0)
 
 
@@ -105,9 +113,52 @@ class ChaosApp:
             "effect": effect,
             "stubborn": stubborn,
             "limited": limited,
+            **self._durable(),
         }
         if writer:
             self._schedule()
+
+    def _durable(self) -> dict[str, Task[..., Any]]:
+        """A job with every kind of step, the jobs that it makes, and what a batch calls."""
+        app = self.app
+
+        @app.task(name="part", queue="quick", max_attempts=_ATTEMPTS)
+        async def part(ctx: Context, of: str, number: int) -> str:
+            async with self._run(ctx, f"{of} part {number}"):
+                return f"{of} part {number}"
+
+        @app.task(name="answer", queue="quick", max_attempts=_ATTEMPTS, backoff=_BACKOFF)
+        async def answer(ctx: Context, job: str) -> None:
+            async with self._run(ctx, ref := f"answer to {job}"):
+                signal = f"{ctx.job_id} {ctx.token}"
+                self._note(ctx, ref, "signalling", signal=signal)
+                if await app.signal(job, "go", signal):
+                    self._note(ctx, ref, "signalled", signal=signal)
+
+        @app.task(name="flow", queue="slow", max_attempts=_ATTEMPTS, backoff=_BACKOFF)
+        async def flow(ctx: Context, ref: str, seconds: float) -> None:
+            async with self._run(ctx, ref):
+                await self._step(ctx, ref, "first")
+                await self._pay(ctx, ref)
+                for number in range(SIGNALS):
+                    await ctx.spawn(answer.job(job=str(ctx.job_id)), key=number)
+                    signal = None
+                    with suppress(WaitTimeout):
+                        signal = await ctx.event("go", key=number, timeout=_ANSWER_SECONDS)
+                    self._note(ctx, ref, "saw", step=f"go[{number}]", value=signal)
+                await ctx.sleep(seconds / 4)
+                parts = [part.job(of=ref, number=number) for number in range(PARTS)]
+                found = await ctx.gather(parts, return_exceptions=True)
+                texts = [each if isinstance(each, str) else None for each in found]
+                self._note(ctx, ref, "saw", step="gather", value=texts)
+                await self._step(ctx, ref, "last")
+
+        @app.task(name="called", queue="quick", max_attempts=_ATTEMPTS)
+        async def called(ctx: Context, batch: dict[str, Any]) -> None:
+            async with self._run(ctx, f"called-{batch['id']}"):
+                pass
+
+        return {"flow": flow, "called": called}
 
     def _schedule(self) -> None:
         app = self.app
@@ -139,6 +190,27 @@ class ChaosApp:
             raise
         finally:
             self._note(ctx, ref, "end", how=how)
+
+    async def _step(self, ctx: Context, ref: str, name: str) -> None:
+        async def work() -> str:
+            self._note(ctx, ref, "step", step=name)
+            await asyncio.sleep(_STEP_SECONDS * self.app.env.rng.random())
+            return str(self.app.env.new_id())
+
+        value = await ctx.step(name, work)
+        self._note(ctx, ref, "saw", step=name, value=value)
+
+    async def _pay(self, ctx: Context, ref: str) -> None:
+        """A step whose effect and whose record are in one transaction."""
+
+        async def pay(session: ChaosSession) -> str:
+            self._note(ctx, ref, "step", step="pay")
+            await session.effect(ref + PAID, ctx.job_id, ctx.token)
+            return str(self.app.env.new_id())
+
+        async with self.sessions.one() as session, session.transaction(_CALL_SECONDS):
+            value = await ctx.step("pay", pay, session, on=session.connection)
+        self._note(ctx, ref, "saw", step="pay", value=value)
 
     async def _complete(self, ctx: Context, ref: str) -> None:
         """Commit the effect and the completion in one transaction."""

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 
 from leasework.config import Timings
 from leasework.model.states import FINISHED
+from leasework_lab.chaos.app import PAID
+from leasework_lab.chaos.check_durable import durable
 from leasework_lab.chaos.check_leases import (
     believers,
     gaps,
@@ -163,7 +165,7 @@ def _finished(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
 
 # -- effects -----------------------------------------------------------------------------------
 def _effects(campaign: Campaign, tables: Tables, timings: Timings) -> Found:
-    effects = Counter(ref for ref, _, _ in tables.effects)
+    effects = Counter(ref for ref, _, _ in tables.effects if not ref.endswith(PAID))
     tokens = {ref: token for ref, _, token in tables.effects}
     for job in tables.jobs:
         if job.task not in ("effect", "stubborn") or job.ref is None:
@@ -297,6 +299,7 @@ _CHECKS: list[tuple[str, str, bool, bool, Look]] = [
         True,
         _effects,
     ),
+    ("durable", "steps, signals and batches happen once, and all of them end", True, True, durable),
     ("stale completions", "a lost claim writes nothing", True, True, _stale),
     ("deadline once", "every deadline is either met or breached, once", True, True, _deadlines),
     ("tick once", "one job for each moment of a schedule", True, False, _ticks),

@@ -11,9 +11,16 @@ from leasework_lab.chaos.app import ChaosApp
 from leasework_lab.chaos.history import Writer
 
 _LANES = 3
-_BATCH = (22, 45)
-"""Enough jobs for COPY."""
-_MIX = (("note", 0.37), ("limited", 0.44), ("nap", 0.50), ("effect", 0.62), ("stubborn", 1.0))
+_SIZES = {"many": (22, 45), "batch": (2, 6)}
+"""How many jobs a call has: many are enough for COPY, and a batch has a callback. Others: one."""
+_MIX = (
+    ("note", 0.32),
+    ("flow", 0.37),
+    ("limited", 0.44),
+    ("nap", 0.50),
+    ("effect", 0.62),
+    ("stubborn", 1.0),
+)
 _NAP_SECONDS = 2.0
 """The longest nap. It is short because jobs with two crashes run alone, one after the other."""
 _CALL_SECONDS = 3.0
@@ -52,8 +59,9 @@ class _Producer:
 
     async def _call(self) -> None:
         """Make one call, recording the intent before it and the outcome after it."""
-        kind = self._env.rng.choices(("one", "many", "within", "later"), (4, 1.2, 4, 1))[0]
-        size = self._env.rng.randint(*_BATCH) if kind == "many" else 1
+        kinds = ("one", "many", "within", "later", "batch")
+        kind = self._env.rng.choices(kinds, (4, 1.2, 4, 1, 0.5))[0]
+        size = self._env.rng.randint(*_SIZES.get(kind, (1, 1)))
         refs = [f"{self._name}-{self._count + number}" for number in range(size)]
         self._count += size
         jobs = [self._job(ref, kind) for ref in refs]
@@ -61,6 +69,8 @@ class _Producer:
         try:
             if kind == "within":
                 await self._within(jobs)
+            elif kind == "batch":
+                await self._chaos.app.batch(jobs, on_done=self._chaos.tasks["called"])
             else:
                 await self._chaos.app.enqueue_many(jobs)
         except LeaseworkError as error:
@@ -77,7 +87,7 @@ class _Producer:
 
     def _job(self, ref: str, kind: str) -> JobRequest[Any]:
         draw = self._env.rng.random()
-        task = "note" if kind == "many" else next(n for n, most in _MIX if draw < most)
+        task = "note" if kind in _SIZES else next(n for n, most in _MIX if draw < most)
         seconds = round(0.1 + _NAP_SECONDS * self._env.rng.random() ** 1.5, 2)
         of = self._chaos.tasks[task]
         if kind == "later":

@@ -54,6 +54,25 @@ class LeaderRow(NamedTuple):
     host: str | None
 
 
+class FinalStep(NamedTuple):
+    job: UUID
+    name: str
+    kind: str
+    open: bool
+    result: Any
+    token: int
+
+
+class FinalBatch(NamedTuple):
+    id: UUID
+    parent: UUID | None
+    total: int
+    ended: bool
+    jobs: int
+    """How many jobs name it."""
+    calls: int
+
+
 @dataclass(frozen=True)
 class Tables:
     """The final read: the database's content when everything has stopped."""
@@ -66,6 +85,10 @@ class Tables:
     events: dict[str, int] = field(default_factory=dict)
     deadlines: list[tuple[UUID, str, UUID | None]] = field(default_factory=list)
     """(job, verdict, the callback's job)"""
+    steps: list[FinalStep] = field(default_factory=list)
+    batches: list[FinalBatch] = field(default_factory=list)
+    inbox: set[str] = field(default_factory=set)
+    """Signals that nobody has taken."""
 
 
 class ChaosSession:
@@ -161,6 +184,9 @@ class ChaosSession:
         read, own_tables = _READ_SECONDS, since is None
         effects = await self._read("leasework_lab:chaos/final_effects", read) if own_tables else []
         duties = await self._read("leasework_lab:chaos/final_duties", read) if own_tables else []
+        steps = await self._read("leasework_lab:chaos/final_steps", read) if own_tables else []
+        batches = await self._read("leasework_lab:chaos/final_batches", read) if own_tables else []
+        inbox = await self._read("leasework_lab:chaos/final_inbox", read) if own_tables else []
         return Tables(
             [
                 FinalJob(*row)
@@ -178,6 +204,9 @@ class ChaosSession:
                 (job, s, told)
                 for job, s, told in await self._read("leasework_lab:chaos/final_deadlines", read)
             ],
+            [FinalStep(*row) for row in steps],
+            [FinalBatch(*row) for row in batches],
+            {signal for (signal,) in inbox},
         )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from leasework.cli.work.worker import run_worker
 from leasework_lab.demo.app import QUEUES
 from leasework_lab.orphan import end_with_parent
@@ -11,4 +9,4 @@ from leasework_lab.orphan import end_with_parent
 
 def main() -> None:
     end_with_parent()
-    sys.exit(run_worker("leasework_lab.demo.app:make_app", {}, QUEUES, execute=True))
+    run_worker("leasework_lab.demo.app:make_app", {}, QUEUES, execute=True)

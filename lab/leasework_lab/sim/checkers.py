@@ -255,7 +255,7 @@ class Watch:
         gone = self._released | self._undone if self._undone else self._released
         for run in self.runs.values():
             if run.job.int == number and run.process.alive and run.token not in gone:
-                if run.process.believes(run.node) and not undone:
+                if run.process.believes(run.node) and token not in gone:
                     self.wrong(f"BoundedOverlap: {job} runs on {run.process} and on {process}")
                 self.counts["overlap"] += 1
         self.runs[number, token] = Run(job, token, claim.node, process)

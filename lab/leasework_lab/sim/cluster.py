@@ -185,16 +185,21 @@ class Cluster:
             self._nothing_happened()
 
     async def _failover(self) -> None:
-        """Failover: wait for a leader, at most F, and for all leases to have had a holder."""
+        """Failover: wait for a leader, at most F, and for all leases to have had a holder. F counts
+        while a process can be elected. A call that began during the faults may delay that by its
+        whole timeout."""
         began, bound = self.loop.time(), self._bound(self.settings.timings.failover)
+        latest = began + self.settings.call_timeout
         before = self.leases.granted.copy()
         while True:
+            if not any(process.joined and process.trusts() for process in self.processes):
+                began = min(self.loop.time(), latest)
             nobody_leads = not any(process.leads() for process in self.processes)
             free = self.leases.never_had(before)
             if not nobody_leads and not free:
                 return
             if nobody_leads and self.loop.time() > began + bound:
-                self.watch.wrong(f"Failover: no leader {bound:.2f} s after the faults")
+                self.watch.wrong(f"Failover: no leader for {bound:.2f} s after the faults")
                 return
             if free and self.loop.time() > began + bound + free[1]:
                 self.watch.wrong(f"Failover: nobody had {free[0]} {bound + free[1]:.2f} s after")

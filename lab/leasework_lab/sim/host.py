@@ -52,7 +52,7 @@ class _SimHost(GuardsHost):
         return {**super().info(), "assigned": self._assigned_as}
 
     def send(self, message: messages.Message) -> None:
-        if isinstance(message, messages.Renewed) or message == messages.Leadership(gained=True):
+        if isinstance(message, messages.Renewed) or message == messages.Note.LEADS:
             self.on_belief()
         super().send(message)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from leasework.env import Rng
 from leasework.errors import LeaseworkError, QueryFailed, Unavailable
-from leasework.store.listener import Handlers
+from leasework.store.listener import Handlers, Listener
 from leasework.store.store import Store
 from leasework_lab.sim.loop import VirtualLoop
 from leasework_lab.sim.store import SimStore
@@ -314,7 +314,7 @@ def _operation(name: str) -> Callable[..., asyncio.Future[Any]]:
     return lambda self, *args, **kwargs: self.call(name, args, kwargs, args[timeout_at])
 
 
-class SimWakeups:
+class SimWakeups(Listener):
     """Notifications over a link; ``healthy`` as long as the link is not cut."""
 
     def __init__(self, link: Link, handlers: Handlers) -> None:
@@ -330,14 +330,14 @@ class SimWakeups:
         self._link.wakeups.remove(self)
 
     @property
-    def healthy(self) -> bool:
+    def healthy(self) -> bool:  # type: ignore[override]
         return not self._link.cut and self._link.server.up
 
     def check(self) -> None:
         """Wake-ups are lost here without a word."""
 
     @property
-    def pooled(self) -> bool:
+    def pooled(self) -> bool:  # type: ignore[override]
         return False
 
     def deliver(self, message: str) -> None:

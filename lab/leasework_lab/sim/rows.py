@@ -249,7 +249,6 @@ class SimDatabase:
         self.stacks: dict[UUID, StackRow] = {}
         self.schedules: dict[tuple[str, str], ScheduleRow] = {}
         self.ticks: dict[tuple[str, str, datetime], TickRow] = {}
-        self.ledger_begin: datetime | None = None
         """From when on the ledger is complete."""
         self.deadlines: dict[UUID, DeadlineRow] = {}
         self.events: list[EventView] = []

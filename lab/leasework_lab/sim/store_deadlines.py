@@ -51,14 +51,16 @@ class SimDeadlines(DeadlineStore):
 
     async def start_deadline(
         self, node: UUID, job: UUID, token: int, now: Now
-    ) -> DueDeadline | None:
+    ) -> tuple[bool, DueDeadline | None]:
+        if self.db.claimed(job, token, node) is None:
+            return False, None
         row = self.db.deadlines.get(job)
-        if row is None or self.db.claimed(job, token, node) is None:
-            return None
+        if row is None:
+            return True, None
         if row.state == "waiting":
             row.state = "armed"
             row.due_at = self.db.at(now) + timedelta(seconds=row.seconds)
-        return DueDeadline(row.id, row.name, row.due_at, row.state)
+        return True, DueDeadline(row.id, row.name, row.due_at, row.state)
 
     async def arm_deadline(
         self, deadline: UUID, name: str, promise: dict[str, Any], now: Now

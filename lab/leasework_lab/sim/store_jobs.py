@@ -42,7 +42,9 @@ class SimJobs(JobStore):
     async def copy(
         self, jobs: Iterable[BulkJob], most: int, most_bytes: int = 0, batch: Any = None
     ) -> None:
-        made = [(id_of(n), JobRequest.of(options, text, trace)) for n, options, text, trace in jobs]
+        made: list[tuple[UUID, JobRequest[Any]]] = [
+            (id_of(n), JobRequest(options, text, trace)) for n, options, text, trace in jobs
+        ]
         moment = self.db.clock()
         ids = {job_id for job_id, _ in made}
         if len(ids) < len(made) or ids & self.db.jobs.keys():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime, timedelta
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from leasework.errors import Conflict
-from leasework.model.history import class_of
+from leasework.model.history import WIDTH
 from leasework.model.job import JobRecord
 from leasework.model.states import State
 from leasework.store.operation import Now
@@ -133,6 +134,7 @@ class SimOperators(OperatorStore):
             "started_at": (row.started_at or row.claimed_at) if row.node else None,
             "completed_at": None,
             "worker_id": self.db.worker_id(row.node),
+            "batch": None,
             "result": None,
             "last_error": row.last_error,
             **told,
@@ -264,9 +266,6 @@ class SimOperators(OperatorStore):
         db.events = [event for event in db.events if event.id not in gone]
         decided = {k: t.decided_at for k, t in db.ticks.items() if t.decided_at < before("ticks")}
         ticks = sorted(decided, key=lambda key: decided[key])[:limit]
-        if ticks:
-            last = decided[ticks[-1]]
-            db.ledger_begin = max(last, db.ledger_begin or last)
         tries = [key for key, a in db.attempts.items() if a.ended_at < before("attempts")][:limit]
         deaths = [n for n, d in db.deaths.items() if d.settled and d.died_at < before("events")]
         held = [key for key, (_, until) in db.keys.items() if until is not None and until < moment]
@@ -324,6 +323,11 @@ def _remove(table: dict[K, Any], keys: Sequence[K]) -> int:
 
 def _day(moment: datetime) -> date:
     return moment.astimezone(UTC).date()
+
+
+def class_of(seconds: float) -> int:
+    """The class of a duration, as in sql/history/roll_up.sql."""
+    return math.floor(math.log(max(seconds / 0.001, 1.0)) / math.log(WIDTH) + 1e-9)
 
 
 def _minute(moment: datetime) -> datetime:

@@ -204,38 +204,6 @@ class SimSchedules(ScheduleStore):
         del self.db.schedules[app, name]
         return True
 
-    async def backfill(
-        self,
-        app: str,
-        name: str,
-        moments: Sequence[datetime],
-        jobs: Sequence[UUID],
-        after: datetime | None,
-        now: Now,
-    ) -> list[datetime]:
-        db, moment, row = self.db, self.db.at(now), self.db.schedules.get((app, name))
-        fired: list[datetime] = []
-        for at, job in zip(moments, jobs, strict=True):
-            old = db.ticks.get((app, name, at))
-            deleted = db.ledger_begin is not None and at <= db.ledger_begin
-            if row is None or deleted or (old and old.state != "missed"):
-                continue
-            if row.next_at is not None and at >= row.next_at:
-                continue  # the leader decides it
-            if old and old.until and after and after <= old.until:
-                until = old.until if after < old.until else None
-                rest = TickRow(until, "missed", None, old.term, old.decided_at)
-                db.ticks.setdefault((app, name, after), rest)
-            db.ticks[app, name, at] = TickRow(None, "fired", job, None, moment)
-            insert_scheduled(db, row, job, moment, at, from_now=True)
-            fired.append(at)
-        if row and fired:
-            db.wake([row.job.get("queue", "default")])
-        return fired
-
-    async def ledger_begin(self) -> datetime | None:
-        return self.db.ledger_begin
-
     async def pause_schedule(self, app: str, name: str, paused: bool, now: Now = None) -> bool:
         row = self.db.schedules.get((app, name))
         if row:
@@ -272,18 +240,15 @@ def insert_scheduled(
     job: UUID,
     moment: datetime,
     tick: datetime | None = None,
-    from_now: bool = False,
 ) -> JobRow:
-    """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick.
-    ``from_now``: it is due now, and its deadline does not count from the tick, which lies in the
-    past."""
+    """Insert a schedule's job. Without ``tick`` it was started by hand, with now as its tick."""
     apart = ("task", "payload", "deadline")
     options = {name: value for name, value in row.job.items() if name not in apart}
     made = JobRow(
         id=job,
         options=JobOptions(row.task_name, **options),
         payload=row.job["payload"],
-        run_at=moment if from_now or tick is None else tick,
+        run_at=moment if tick is None else tick,
         created_at=moment,
         schedule=row.name,
         tick_at=tick,
@@ -291,7 +256,5 @@ def insert_scheduled(
     db.insert(made)
     if "deadline" in row.job:
         wanted = row.job["deadline"]
-        if from_now and wanted["since"] != "started":
-            wanted = {**wanted, "since": "enqueued"}
         set_deadline(db, made, wanted, moment, tick or moment)
     return made

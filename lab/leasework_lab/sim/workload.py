@@ -19,7 +19,7 @@ from leasework.jobs.context import Context
 from leasework.jobs.tasks import Registry, TaskOptions
 from leasework.model.backoff import Backoff
 from leasework.model.deadline import Callback, Promise
-from leasework.model.job import JobRequest
+from leasework.model.job import JobOptions, JobRequest
 from leasework.model.missed import Missed
 from leasework.model.outcome import Cancel, Discard, Snooze
 from leasework.model.schedule import EPOCH, every
@@ -209,7 +209,7 @@ class Workload:
     def _request(self, *, plain: bool) -> JobRequest[Any]:
         rng = self._rng
         if plain:
-            return JobRequest("plain", "{}")
+            return JobRequest(JobOptions("plain"), "{}")
         task = rng.choice(["plain", "plain", "flaky", "effect", "effect", "stubborn", "new"])
         options: dict[str, Any] = {"max_attempts": 4}
         draw = rng.random()
@@ -225,4 +225,4 @@ class Workload:
         options["priority"] = rng.choice([0, 0, 1])
         if rng.random() < 0.2:
             options["deadline"] = self._promise()
-        return JobRequest(task, "{}", **options)
+        return JobRequest(JobOptions(task, **options), "{}")

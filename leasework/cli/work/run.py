@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from leasework.cli.asking import database, database_options
+from leasework.cli.asking import ask, database, database_options
 
 MOST_PROCESSES = 1000
 
@@ -95,9 +95,9 @@ def worker(
         **({"log": log} if log else {}),
     }
     if drain:
-        from leasework.cli.work.drain import run_drain
+        from leasework.cli.work.drain import drain_all
 
-        sys.exit(run_drain(target, options))
+        sys.exit(ask(drain_all, target))
     if processes == 1:
         from leasework.cli.work.worker import run_worker
 
@@ -106,10 +106,9 @@ def worker(
             click.echo(
                 note + "end it if it hangs: run it under an init (docker run --init)", err=True
             )
-        sys.exit(run_worker(target, options, queues, execute=not no_execute))
+        run_worker(target, options, queues, execute=not no_execute)
     from leasework.cli.work.supervisor import run_supervisor
 
-    arguments = [f"--{name}={value}" for name, value in options.items()]
-    arguments += [f"--queue={name}={slots}" for name, slots in (queues or {}).items()]
+    arguments = [f"--queue={name}={slots}" for name, slots in (queues or {}).items()]
     arguments += ["--no-execute"] if no_execute else []
-    sys.exit(run_supervisor(target, processes, arguments))
+    sys.exit(run_supervisor(target, processes, options, arguments))

@@ -44,37 +44,34 @@ def adopt_orphans() -> None:
 
 
 def run_supervisor(
-    target: str, processes: int, arguments: Sequence[str] = (), *, command: Sequence[str] = WORKER
+    target: str,
+    processes: int,
+    options: Mapping[str, str],
+    arguments: Sequence[str],
+    *,
+    command: Sequence[str] = WORKER,
 ) -> int:
     """Run ``processes`` workers of ``MODULE:APP`` until SIGTERM, SIGINT or SIGHUP. Each worker gets
-    ``arguments`` (``--name=value``), but ``--dsn`` through the environment. Return the exit status:
-    0 if all stopped cleanly, 1 if one had to be killed or the application cannot be loaded."""
-    if processes < 1:
-        raise ConfigError("--processes needs at least 1", got=processes)
+    ``options``, which configure the App, and ``arguments``, but the DSN through the environment.
+    Return the exit status: 0 if all stopped cleanly, 1 if one had to be killed or the application
+    cannot be loaded."""
     if not hasattr(os, "waitid"):
         raise ConfigError(
             "--processes needs Linux, or Python 3.13 on macOS", do="Start the workers one by one"
         )
-    settings = _ask_settings(target, _settings_among(arguments))
+    settings = _ask_settings(target, options)
     if settings is None:
         return 1
     env = Env()
     set_up_logging(settings.log, lambda: _name(env))
-    dsn = [text.partition("=")[2] for text in arguments if text.startswith("--dsn=")]
-    worker = [*command, target, *(text for text in arguments if not text.startswith("--dsn="))]
-    given = {GIVEN_DSN: dsn[-1]} if dsn else {}
-    return asyncio.run(Supervisor(worker, processes, settings, env, given).run())
+    given = [f"--{name}={value}" for name, value in options.items() if name != "dsn"]
+    worker = [*command, target, *given, *arguments]
+    environ = {GIVEN_DSN: options["dsn"]} if "dsn" in options else {}
+    return asyncio.run(Supervisor(worker, processes, settings, env, environ).run())
 
 
 def _name(env: Env) -> str:
     return f"{env.host}:{env.pid}:supervisor"
-
-
-def _settings_among(arguments: Sequence[str]) -> dict[str, str]:
-    """The arguments that configure an App: --dsn, --schema, --log."""
-    pairs = (text.removeprefix("--").partition("=") for text in arguments)
-    known = Settings.__dataclass_fields__
-    return {name: value for name, _, value in pairs if name in known}
 
 
 def _ask_settings(target: str, options: Mapping[str, str]) -> Settings | None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -116,21 +116,9 @@ def _supervised() -> bool:
 
 def run_worker(
     target: str, options: dict[str, Any], queues: dict[str, int] | None, *, execute: bool
-) -> int:
-    """Run until a signal; returns the exit status. ``options`` override the code's settings. A
+) -> NoReturn:
+    """Run until a signal, and exit with the status. ``options`` override the code's settings. A
     handler's error in the loop ends no other job."""
-    try:
-        code = _run(target, options, queues, execute)
-    except BaseException as error:
-        own_tasks.leave_stuck_threads(error)
-        raise
-    own_tasks.leave_stuck_threads(code)
-    return code
-
-
-def _run(target: str, options: dict[str, Any], queues: dict[str, int] | None, execute: bool) -> int:
-    app = load_app(target, options)
-    _collect_seldom()
     emits: list[Emit] = []
 
     def on_error(error: BaseException) -> None:
@@ -138,8 +126,14 @@ def _run(target: str, options: dict[str, Any], queues: dict[str, int] | None, ex
             raise error
         emits[0]("loop_stopped", error=errors.told(error))
 
-    work = _serve(app, queues, execute, emits)
-    return own_tasks.run(work, "leasework-worker", on_error, code=int)
+    try:
+        app = load_app(target, options)
+        _collect_seldom()
+        work = own_tasks.exit_after(_serve(app, queues, execute, emits))
+        own_tasks.run(work, "leasework-worker", on_error)
+    except BaseException as error:
+        own_tasks.leave_stuck_threads(error)
+        raise
 
 
 def _collect_seldom() -> None:

@@ -55,18 +55,13 @@ def _check_form(dsn: str) -> None:
     if scheme:
         name = scheme[1]
         plain = name.lower().removeprefix("jdbc:").partition("+")[0]
-        do = "Begin it with postgresql://"
+        do = FORMS
         if "+" in name and plain in ("postgresql", "postgres"):
             do = "Begin it with postgresql://: what follows the + is for SQLAlchemy"
-        elif plain not in ("postgresql", "postgres"):
-            hint = errors.suggest(plain, ["postgresql", "postgres"])
-            do = f"{hint} {FORMS}" if hint.startswith("Did") else FORMS
         raise errors.WrongDsn("the DSN cannot be parsed: unknown scheme", got=name, do=do)
     if "=" not in dsn and dsn.strip():
-        hint = errors.suggest(dsn.strip()[:20], ["embedded"]) if dsn.strip().isalpha() else ""
-        near = f"{hint} " if hint.startswith("Did") else ""
         raise errors.WrongDsn(
-            "the DSN cannot be parsed: it is neither a URL nor key=value", do=near + FORMS
+            "the DSN cannot be parsed: it is neither a URL nor key=value", do=FORMS
         )
 
 

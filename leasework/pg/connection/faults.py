@@ -18,7 +18,7 @@ _STATES: dict[type[errors.LeaseworkError], str] = {
     errors.SchemaTooOld: "42703",
     errors.Conflict: "40001 40P01 55P03 57014",
     errors.BadJob: "22003 22007 22008 22023",
-    errors.BadPayload: "22P02 54000 54001",
+    errors.BadPayload: "22P02 22P05 54000 54001",
     errors.BadDeadline: "LH002",
 }
 """The SQLSTATEs of each class."""
@@ -75,6 +75,24 @@ _BY_WORDS = (
 )
 
 
+_SHORT = {
+    "53100": "Free space on the server's disk",
+    "53200": "Give the server more memory, or lower its work_mem and max_connections",
+    "53300": "Close connections, raise max_connections, or put a pooler in front",
+}
+"""What to do when the server lacks something."""
+
+
+class Shortages:
+    """What the server refused to this process because it lacks disk, memory or connections."""
+
+    count = 0
+    newest = ""
+
+
+shortages = Shortages()
+
+
 def sqlstate_of(error: BaseException | None) -> str:
     """Return the SQLSTATE of a driver's error; empty: it has none."""
     return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
@@ -97,9 +115,7 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseworkError:
     state = sqlstate_of(error)
     text = message_of(error)
     if state.startswith(("08", "57P", "53", "58")) or state in _ENDED:
-        return errors.Unavailable(
-            "the database cannot do this now", got=text, sent=sent, do="Try again"
-        )
+        return _refused(state, text, sent)
     if state == "54000" and (known := _AT_LIMIT.get(_told(error, "source_function"))):
         return errors.Unavailable(known[0], got=text, do=known[1])
     if state == "23505" and "job_key" in text + _told(error, "constraint_name"):
@@ -111,12 +127,6 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseworkError:
         )
     if state == "55000" and "recovery" in text:
         state = "25006"
-    if state == "22P05":
-        return errors.BadPayload(
-            "the database's encoding does not have a character of the text",
-            got=text,
-            do="Leave the character out, or use a database with the encoding UTF8",
-        )
     kind = _BY_STATE.get(state)
     if kind is None and not state:
         lowered = text.lower()
@@ -150,6 +160,14 @@ def translate(error: Exception, *, sent: bool) -> errors.LeaseworkError:
         got=text,
         do="leasework doctor examines the server",
     )
+
+
+def _refused(state: str, text: str, sent: bool) -> errors.Unavailable:
+    if state.startswith("53"):
+        shortages.count += 1
+        shortages.newest = text
+    do = _SHORT.get(state, "Try again")
+    return errors.Unavailable("the database cannot do this now", got=text, sent=sent, do=do)
 
 
 def _told(error: BaseException, name: str) -> str:

@@ -295,11 +295,6 @@ class Pool:
         self._open.discard(session)
         self._start(session.close())
 
-    def shut(self) -> None:
-        """Shut down the socket of every connection. Current callers get Unavailable."""
-        for session in self._open | self._apart:
-            session.shut()
-
     async def close(self) -> None:
         """Wait for current calls, then close all connections."""
         for turn, opening in self._opening.items():

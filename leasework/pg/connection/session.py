@@ -329,12 +329,12 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
     timer.start(timeout)
     try:
         set_json_loads(decode, connection)
-        if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        encoding = connection.info.parameter_status("server_encoding")
+        if encoding not in (None, "UTF8"):  # a pooler may not tell
             raise errors.UnsafeServer(
-                "the database has no character encoding",
-                got="encoding SQL_ASCII",
-                do="Use a database with another encoding: "
-                "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+                "the database's encoding is not UTF8",
+                got=f"encoding {encoding}",
+                do="Use another database: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
             )
         await read_iso(connection)
         cursor = await connection.execute(statement("session/facts", settings.schema))
@@ -342,7 +342,7 @@ async def _learn(connection: Link, settings: Settings, role: str, timeout: float
         assert row is not None
         pid, recovering, read_only, commit, isolation, version, has_schema = row
         pooled = pid != connection.info.backend_pid
-        if recovering or read_only:
+        if (recovering or read_only) and role != "replica":
             raise errors.ReadOnlyServer(
                 "the server is a replica" if recovering else errors.READ_ONLY,
                 got=f"{connection.info.host}:{connection.info.port}",

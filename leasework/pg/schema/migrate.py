@@ -64,7 +64,8 @@ SCHEMA_NUMBER = MIGRATIONS[-1].number
 
 def script(schema: str, after: int = 0) -> str:
     """The SQL that brings a schema from migration ``after`` to the newest, as one transaction."""
-    parts = ["begin;"] if after else ["begin;", _create(schema)]
+    begin = "begin;\nset local search_path = pg_catalog, pg_temp;"  # nobody else's functions
+    parts = [begin] if after else [begin, _create(schema)]
     for m in MIGRATIONS:
         if m.number > after:
             parts += [for_schema(m.text, schema).rstrip(), _record(schema, m)]
@@ -81,7 +82,7 @@ def _create(schema: str) -> str:
 
 def statements(schema: str, after: int = 0) -> list[str]:
     """The same as single statements without a transaction, for a tool that opens its own."""
-    return _split(script(schema, after))[1:-1]
+    return _split(script(schema, after))[2:-1]
 
 
 _PARTS = re.compile(r"--[^\n]*|'[^']*'|\$(\w*)\$.*?\$\1\$|\bbegin atomic\b.*?\bend;|;|.", re.S)

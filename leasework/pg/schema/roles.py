@@ -1,4 +1,4 @@
-"""Four roles to grant to logins, and the privileges of each. The script grants by this list, and
+"""Five roles to grant to logins, and the privileges of each. The script grants by this list, and
 the doctor compares a login with it."""
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from operator import itemgetter
 from leasework.pg.schema.migrate import LOCK_KEY
 from leasework.pg.sql import in_sql
 
-ENQUEUE, WORKER, OBSERVER, ADMIN = "enqueue", "worker", "observer", "admin"
+ENQUEUE, WORKER, OPERATOR, OBSERVER, ADMIN = "enqueue", "worker", "operator", "observer", "admin"
 ROLES = {
     ENQUEUE: "may enqueue jobs and batches and send signals, and nothing else",
-    WORKER: "runs nodes, which elect, schedule, work and prune; and acts as an operator",
+    WORKER: "runs nodes, which elect, schedule, work and prune",
+    OPERATOR: "may do all that a worker may, and records what people do",
     OBSERVER: "reads all tables and views, but changes nothing",
     ADMIN: "owns and migrates the schema; may do all that the others may",
 }
@@ -22,13 +23,14 @@ _TABLES = {
     table: privileges
     for privileges, tables in {
         "select insert update delete": "node death leader fence bid job claimed_to job_done "
-        "attempt job_key limits limit_key weight pause signal stack step inbox batch schedule tick "
-        "deadline history tally total lock_name",
-        "select insert update": "release ledger_begin",
-        "select insert delete": "term event",
+        "job_key limits limit_key weight pause signal stack step inbox batch schedule "
+        "deadline silence tally total lock_name",
+        "select insert update": "release history",
+        "select insert delete": "term",
+        "select insert": "event attempt tick",
         "select update delete": "repeated",
         "select update": "shared_begin",
-        "select": "migration incarnation "
+        "select": "migration incarnation ended_session "
         "jobs leaders nodes schedules ticks deadlines events locks workers",  # views
     }.items()
     for table in tables.split()
@@ -41,21 +43,20 @@ _SEQUENCES = {
     "event_id_seq": "select",
     **{f"begin_{slot}": "select update" for slot in range(1, 17)},
 }
-_FUNCTIONS = {
-    ENQUEUE: ["enqueue", "send_signal", "make_batch"],
-    WORKER: ["enqueue", "send_signal", "make_batch", "partitions", "note_timeline", "lift_tokens"],
-    OBSERVER: [],
-}
-"""Functions that are not open to everybody, because they run with the owner's rights."""
+_ENQUEUE = ["enqueue", "send_signal", "make_batch"]
+_WORK = [*_ENQUEUE, "partitions", "prune_records", "note_timeline", "lift_tokens"]
+_FUNCTIONS = {ENQUEUE: _ENQUEUE, WORKER: _WORK, OPERATOR: [*_WORK, "note_act"], OBSERVER: []}
+"""Functions that are not open to everybody: they run with the owner's rights, or are a right."""
 
 
 def rights(role: str) -> Iterator[tuple[str, str]]:
     """(name, privilege) for tables, views, sequences and functions (``execute``)."""
-    if role in (WORKER, OBSERVER):
-        for name, privileges in {**_TABLES, **_SEQUENCES}.items():
-            for privilege in privileges.split() if role == WORKER else ["select"]:
+    if role != ENQUEUE:
+        more = {"ended_session": "select insert update delete"} if role == OPERATOR else {}
+        for name, privileges in {**_TABLES, **_SEQUENCES, **more}.items():
+            for privilege in ["select"] if role == OBSERVER else privileges.split():
                 yield name, privilege
-    if role == ENQUEUE:
+    else:
         yield "migration", "select"  # a program first checks whether it fits the schema
     for function in _FUNCTIONS[role]:
         yield function, "execute"
@@ -65,12 +66,13 @@ def script(schema: str) -> str:
     """SQL that creates the roles, named after the schema, and grants them their :func:`rights`.
     Run it with psql as a role that may create roles. It can be run again with the same result."""
     names = {role: f"{schema}_{role}" for role in ROLES}
-    givers = ", ".join(names[role] for role in (ENQUEUE, WORKER, OBSERVER))
+    givers = ", ".join(names[role] for role in _FUNCTIONS)
     quoted = in_sql(schema)
     lines = [
         "-- Roles to give to logins: grant " + names[WORKER] + " to your_login;",
         "-- You can run it again at any time. Run it after each `leasework schema apply`.",
         "begin;",
+        "set local search_path = pg_catalog, pg_temp; -- nobody else's functions and operators",
         "-- One at a time, nor beside `leasework schema apply`: they change the same objects.",
         f"do $$ begin perform pg_advisory_xact_lock({LOCK_KEY}); end $$;",
         "-- It locks each table whose owner changes. If a lock is not free, run it again.",
@@ -87,7 +89,7 @@ def script(schema: str) -> str:
         ],
         f"grant usage on schema {quoted} to {givers};",
     ]
-    for role in (ENQUEUE, WORKER, OBSERVER):
+    for role in _FUNCTIONS:
         lines += _grants(quoted, role, names[role])
     lines += [_statistics(names[OBSERVER]), _statistics(names[ADMIN]), "commit;", ""]
     return "\n".join(lines)
@@ -96,6 +98,8 @@ def script(schema: str) -> str:
 _SIGNATURES = {
     "enqueue": "enqueue(jsonb, timestamptz, boolean)",
     "partitions": "partitions(timestamptz, integer, integer)",
+    "prune_records": "prune_records(jsonb, integer, timestamptz)",
+    "note_act": "note_act()",
     "note_timeline": "note_timeline(bigint)",
     "lift_tokens": "lift_tokens()",
     "failed": "failed()",

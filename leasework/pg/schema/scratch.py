@@ -45,7 +45,8 @@ def scratch_database(
 EMPTIED = (
     "job", "job_done", "attempt", "job_key", "claimed_to", "repeated", "schedule",
     "tick", "deadline", "node", "death", "bid", "signal", "stack", "event", "history", "tally",
-    "step", "inbox", "batch", "total", "limits", "limit_key", "weight", "pause",
+    "step", "inbox", "batch", "total", "limits", "limit_key", "weight", "pause", "silence",
+    "ended_session",
 )  # fmt: skip
 """The tables that :func:`empty` empties. The other ones keep tokens and releases growing."""
 _ALIVE = """

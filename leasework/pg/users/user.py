@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -29,9 +30,9 @@ from leasework.errors import (
 )
 from leasework.model.codec import Codec, sealed
 from leasework.model.job import JobRequest, encode
+from leasework.model.lock_key import LockKey
 from leasework.model.outcome import StepItem
 from leasework.own_tasks import may_block
-from leasework.pg.connection.encodings import json_in_ascii
 from leasework.pg.connection.faults import sqlstate_of, translate
 from leasework.pg.sql import statement
 from leasework.pg.users.kinds import ASYNC, described, recognise
@@ -56,74 +57,49 @@ Rows = Sequence[Sequence[Any]]
 Run = Callable[[Any, str, dict[str, Any]], Awaitable[Rows]]
 
 
+_NOT_ASCII = re.compile("[^\x00-\x7f]")
+
+
+@dataclass(eq=False)
 class UserConnections:
     """The operations of the client and the contexts with ``on=``. In a test with a database of its
-    own, they refuse a connection to any other database than ``only``."""
+    own, they refuse a connection to any other database than ``_only``."""
 
-    def __init__(
-        self,
-        schema: str,
-        codec: Codec | None = None,
-        only: str = "",
-        result_bytes: int = Limits.result_bytes,
-    ) -> None:
-        self._schema = schema
-        self._codec = codec
-        self._only = only
-        self._result_bytes = result_bytes
+    _schema: str
+    _codec: Codec | None = None
+    _only: str = ""
+    _result_bytes: int = Limits.result_bytes
 
     async def enqueue(
         self, connection: Any, jobs: Sequence[tuple[UUID, JobRequest[Any]]], payload_limit: int
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job. Commits with the user's transaction, or not at all."""
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
-        rows = await self.fetch(connection, "user/enqueue", {"jobs": json.dumps(requests)})
-        return [(UUID(str(row[0])), bool(row[1])) for row in rows]
+        return _created(await self.fetch(connection, "user/enqueue", jobs=requests))
 
     async def assert_mine(self, connection: Any, job: UUID, node: UUID, token: int) -> None:
-        params = {"job": str(job), "node": str(node), "token": token, "idle_ms": _IDLE_MS}
-        await self.fetch(connection, "user/assert_mine", params)
+        await self.fetch(connection, "user/assert_mine", job=job, node=node, token=token)
 
     async def complete(
         self, connection: Any, job: UUID, node: UUID, token: int, result: Any
     ) -> str | None:
         written = None if result is None else encode("result", result, self._result_bytes)
         text = written and sealed(self._codec, "result", written, self._result_bytes)
-        params = {
-            "job": str(job),
-            "node": str(node),
-            "token": token,
-            "result": text and json_in_ascii(text),
-            "idle_ms": _IDLE_MS,
-            "now": None,
-        }
-        await self.fetch(connection, "user/complete", params)
+        mine = {"job": job, "node": node, "token": token}
+        await self.fetch(connection, "user/complete", **mine, result=text and _json_in_ascii(text))
         return written
 
     async def record_step(self, connection: Any, node: UUID, item: StepItem) -> None:
         """Record a step, if the user's transaction commits. Raises LostClaim."""
-        params = {
-            "job": str(item.job),
-            "node": str(node),
-            "token": item.token,
-            "name": json.dumps({"name": item.name}),
-            "result": json_in_ascii(item.result),
-            "seconds": item.seconds,
-            "idle_ms": _IDLE_MS,
-            "now": None,
-        }
-        await self.fetch(connection, "user/step", params)
+        sent = {"name": {"name": item.name}, "result": _json_in_ascii(item.result)}
+        await self.fetch(connection, "user/step", **{**item._asdict(), **sent}, node=node)
 
     async def signal(
         self, connection: Any, job: UUID, name: str, payload: str | None
     ) -> str | None:
         """Send a signal, if the user's transaction commits."""
-        params = {
-            "job": str(job),
-            "name": json.dumps({"name": name}),
-            "payload": payload and json_in_ascii(payload),
-        }
-        found: str | None = (await self.fetch(connection, "user/signal", params))[0][0]
+        sent = {"name": {"name": name}, "payload": payload and _json_in_ascii(payload)}
+        found: str | None = (await self.fetch(connection, "user/signal", job=job, **sent))[0][0]
         return found
 
     async def make_batch(
@@ -135,66 +111,68 @@ class UserConnections:
     ) -> list[tuple[UUID, bool]]:
         """(id, created) per job of the batch, if the user's transaction commits."""
         requests = [job.as_request(job_id, payload_limit) for job_id, job in jobs]
-        params = {
-            "batch": str(batch[0]),
-            "definition": json.dumps(batch[1]),
-            "jobs": json.dumps(requests),
-        }
-        rows = await self.fetch(connection, "user/make_batch", params)
-        return [(UUID(str(row[0])), bool(row[1])) for row in rows]
+        sent = {"batch": batch[0], "definition": batch[1], "jobs": requests}
+        return _created(await self.fetch(connection, "user/make_batch", **sent))
 
     async def arm_deadline(
         self, connection: Any, deadline: UUID, name: str, promise: dict[str, Any]
     ) -> tuple[UUID, bool]:
         """(id, created). Armed when the user's transaction commits."""
-        params = {"id": str(deadline), "name": json.dumps(name), "promise": json.dumps(promise)}
-        found, created = (await self.fetch(connection, "user/deadline_arm", params))[0]
-        return UUID(str(found)), bool(created)
+        sent = {"id": deadline, "name": json.dumps(name), "promise": promise}
+        return _created(await self.fetch(connection, "user/deadline_arm", **sent))[0]
 
     async def find_deadline(self, connection: Any, name: str) -> UUID | None:
         """The deadline's id, as the user's transaction sees it."""
-        rows = await self.fetch(connection, "user/deadline_find", {"name": json.dumps(name)})
+        rows = await self.fetch(connection, "user/deadline_find", name=json.dumps(name))
         return UUID(str(rows[0][0])) if rows else None
 
     async def end_deadline(self, connection: Any, deadline: UUID, verdict: str) -> str | None:
         """End a deadline and return its new state, if the transaction commits."""
-        params = {"id": str(deadline), "verdict": verdict}
-        state: str | None = (await self.fetch(connection, "user/deadline_end", params))[0][0]
+        rows = await self.fetch(connection, "user/deadline_end", id=deadline, verdict=verdict)
+        state: str | None = rows[0][0]
         return state
 
     async def database_now(self, connection: Any) -> datetime:
         """The database's time."""
-        [[seconds]] = await self.fetch(connection, "user/clock", {"now": None})
+        [[seconds]] = await self.fetch(connection, "user/clock")
         return datetime.fromtimestamp(seconds, UTC)
 
     async def put_schedule(self, connection: Any, app: str, definition: dict[str, Any]) -> bool:
         """Make or replace a schedule, if the user's transaction commits. False: the code defines
         one of that name."""
-        params = {"app": json.dumps(app), "definition": json.dumps(definition)}
-        return bool((await self.fetch(connection, "user/schedule_put", params))[0][0])
+        sent = {"app": json.dumps(app), "definition": definition}
+        return bool((await self.fetch(connection, "user/schedule_put", **sent))[0][0])
 
     async def spec_of(self, connection: Any, app: str, name: str) -> dict[str, Any] | None:
         """The spec of a schedule, as the user's transaction sees it."""
-        params = {"app": json.dumps(app), "name": json.dumps(name)}
-        rows = await self.fetch(connection, "user/schedule_spec", params)
+        rows = await self.fetch(connection, "user/schedule_spec", **_schedule(app, name))
         return json.loads(rows[0][0]) if rows else None
 
     async def delete_schedule(self, connection: Any, app: str, name: str) -> bool:
         """Delete a schedule that was put, if the user's transaction commits."""
-        params = {"app": json.dumps(app), "name": json.dumps(name)}
-        return bool(await self.fetch(connection, "user/schedule_delete", params))
+        return bool(await self.fetch(connection, "user/schedule_delete", **_schedule(app, name)))
 
     async def pause_schedule(self, connection: Any, app: str, name: str, paused: bool) -> bool:
         """Pause a schedule, or resume it, if the user's transaction commits."""
-        params = {"app": json.dumps(app), "name": json.dumps(name), "paused": paused, "now": None}
-        return bool(await self.fetch(connection, "user/schedule_pause", params))
+        sent = {**_schedule(app, name), "paused": paused}
+        return bool(await self.fetch(connection, "user/schedule_pause", **sent))
+
+    async def advisory_lock(
+        self, connection: Any, key: LockKey, shared: bool, wait: float | None, check: bool
+    ) -> tuple[bool, bool]:
+        """Take an advisory lock until the user's transaction ends. Return whether it is acquired,
+        and whether the server shows it (``check``). ``wait`` is in seconds; None tries once."""
+        wait_ms = None if wait is None else max(1, round(wait * 1000))
+        sent = {**key.params, "shared": shared, "wait_ms": wait_ms, "check": check}
+        [[got, shown]] = await self.fetch(connection, "user/advisory_lock", **sent)
+        return bool(got), bool(shown)
 
     async def verify(self, connection: Any, name: str, token: int, idle_seconds: float) -> None:
         """Hold a lease's fence until the user's transaction ends. Raises LostLease."""
         idle_ms = max(1, round(idle_seconds * 1000))
-        params = {"name": json.dumps(name), "token": token, "idle_ms": idle_ms}
+        sent = {"name": json.dumps(name), "token": token, "idle_ms": idle_ms}
         try:
-            await self.fetch(connection, "user/verify", params)
+            await self.fetch(connection, "user/verify", **sent)
         except LostClaim:
             raise LostLease(
                 "the lease was lost, and another process may hold it", got=name, do=_ROLL_BACK
@@ -211,49 +189,83 @@ class UserConnections:
                 "or use `await app.enqueue(..., on=connection)` and `async def` handlers",
             )
 
-    async def fetch(self, connection: Any, name: str, params: dict[str, Any]) -> Rows:
-        """Run one statement of sql/ in the user's transaction, and return its rows. Raises
-        WrongConnection."""
-        run, connection = _runner(connection)
+    async def fetch(self, connection: Any, statement_name: str, /, **params: Any) -> Rows:
+        """Run one statement of sql/ in the user's transaction, and return its rows. Ids are sent as
+        text, dicts and lists as JSON. Raises WrongConnection."""
+        kind, inner = recognise(connection)
+        if not kind:
+            raise WrongConnection(
+                "on= cannot use this",
+                got=described(connection),
+                do="Pass a psycopg or asyncpg connection, a SQLAlchemy Session or Connection (sync "
+                "or async), or django.db.connection",
+            )
         if not _in_loop():
-            self.need_sync(connection)
-        elif recognise(connection)[0] not in ASYNC and not may_block.get():
+            self.need_sync(inner)
+        elif kind not in ASYNC and not may_block.get():
             raise WrongConnection(
                 "a connection of a sync driver would block the event loop",
-                got=described(connection),
+                got=described(inner),
                 do="Pass one of an async driver; or call app.sync in a thread, or make the handler "
                 "a plain function",
             )
         try:
             if self._only:
-                await _check_database(run, connection, self._only)
-            return await run(connection, statement(name, self._schema), params)
+                await _check_database(_RUNNERS[kind], inner, self._only)
+            sent = {name: _as_text(value) for name, value in params.items()}
+            sent = {"idle_ms": _IDLE_MS, "now": None, **sent}  # drivers take more than they need
+            return await _RUNNERS[kind](inner, statement(statement_name, self._schema), sent)
         except LeaseworkError:
             raise
         except Exception as error:
-            cause = _driver_error(error)
-            if "another operation is in progress" in str(error):  # asyncpg
-                raise WrongConnection(_BUSY[0], do=_BUSY[1]) from error
-            if cause is None:
+            if (explained := _explained(error)) is None:
                 raise
-            state = sqlstate_of(cause)
-            if state == _FAILED_TRANSACTION:
-                raise WrongConnection(_HAS_FAILED, do=_ROLL_BACK) from error
-            if state == _REFUSED:
-                raise LostClaim("the job was taken away", do="Roll back") from error
-            found = translate(cause, sent=True)
-            if state == _READ_ONLY:
-                raise ReadOnlyServer(
-                    "the transaction of this connection is read-only, or its server is a replica",
-                    do="Use a transaction that may write, on a connection to the primary",
-                ) from error
-            if isinstance(found, SchemaMissing):
-                raise SchemaMissing(
-                    "the database of this connection has no leasework schema",
-                    do="Pass a connection to leasework's database, or run there: "
-                    "leasework schema apply",
-                ) from error
-            raise found from error
+            raise explained from error
+
+
+def _explained(error: Exception) -> LeaseworkError | None:
+    """The error to raise for a driver's. None: it is not a driver's."""
+    cause = _driver_error(error)
+    if "another operation is in progress" in str(error):  # asyncpg
+        return WrongConnection(_BUSY[0], do=_BUSY[1])
+    if cause is None:
+        return None
+    state = sqlstate_of(cause)
+    if state == _FAILED_TRANSACTION:
+        return WrongConnection(_HAS_FAILED, do=_ROLL_BACK)
+    if state == _REFUSED:
+        return LostClaim("the job was taken away", do="Roll back")
+    if state == _READ_ONLY:
+        return ReadOnlyServer(
+            "the transaction of this connection is read-only, or its server is a replica",
+            do="Use a transaction that may write, on a connection to the primary",
+        )
+    found = translate(cause, sent=True)
+    if isinstance(found, SchemaMissing):
+        return SchemaMissing(
+            "the database of this connection has no leasework schema",
+            do="Pass a connection to leasework's database, or run there: leasework schema apply",
+        )
+    return found
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return json.dumps(value)
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _created(rows: Rows) -> list[tuple[UUID, bool]]:
+    return [(UUID(str(row[0])), bool(row[1])) for row in rows]
+
+
+def _schedule(app: str, name: str) -> dict[str, Any]:
+    return {"app": json.dumps(app), "name": json.dumps(name)}
+
+
+def _json_in_ascii(text: str) -> str:
+    """Return equivalent JSON in ASCII, which every encoding can send."""
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _in_loop() -> bool:
@@ -272,20 +284,6 @@ def _driver_error(error: BaseException | None) -> Exception | None:
             found = error
         error = getattr(error, "orig", None) or error.__cause__
     return found
-
-
-def _runner(given: Any) -> tuple[Run, Any]:
-    """The function that runs a statement on it, and the connection inside its proxies. Raises
-    WrongConnection with what would work."""
-    kind, connection = recognise(given)
-    if kind:
-        return _RUNNERS[kind], connection
-    raise WrongConnection(
-        "on= cannot use this",
-        got=described(given),
-        do="Pass a psycopg or asyncpg connection, a SQLAlchemy Session or Connection (sync or "
-        "async), or django.db.connection",
-    )
 
 
 def _need(good: bool, what: str, do: str) -> None:
@@ -315,47 +313,55 @@ def check_free(driver: Any) -> None:
         _need(driver.get_transaction_status() != psycopg.pq.TransactionStatus.ACTIVE, *_BUSY)
 
 
-def check_psycopg(connection: Any, what: str, do: str) -> None:
-    """Raises WrongConnection if it is closed or busy, if its transaction has failed, and with
-    ``what`` and ``do`` if it is in none."""
+def check_sqlalchemy(target: Any, what: str, do: str) -> Any:
+    """Return the connection of a Session or a Connection of SQLAlchemy. Raises WrongConnection if
+    it is not to PostgreSQL or is busy, and with ``what`` and ``do`` if it is in autocommit."""
+    connection = target.connection() if hasattr(target, "get_bind") else target
+    dialect = connection.dialect.name
+    _need(
+        dialect == "postgresql",
+        f"the connection is to {dialect}, not PostgreSQL",
+        "Pass a session on the PostgreSQL database that has leasework's schema",
+    )
+    _need(not getattr(connection.connection.dbapi_connection, "autocommit", False), what, do)
+    check_free(connection.connection.driver_connection)
+    return connection
+
+
+def _check_psycopg(connection: Any) -> None:
+    """Raises WrongConnection if it is closed or busy, if its transaction has failed, and if it is
+    in none."""
     _need(not connection.closed, *_CLOSED)
     check_free(connection)
     status = connection.info.transaction_status
     _need(status != psycopg.pq.TransactionStatus.INERROR, _HAS_FAILED, _ROLL_BACK)
     idle = connection.autocommit and status == psycopg.pq.TransactionStatus.IDLE
-    _need(not idle, what, do)
-
-
-def check_asyncpg(connection: Any, what: str, do: str) -> None:
-    """The same for asyncpg, except for a transaction that has failed."""
-    holder = getattr(connection, "_con", connection)  # None: given back to its pool
-    _need(holder is not None and not connection.is_closed(), *_CLOSED)
-    _need(connection.is_in_transaction(), what, do)
-
-
-_NOT_ATOMIC = (
-    "the connection is in autocommit: the job would be committed without your rows",
-    "Wrap the call in `with connection.transaction():`, or leave out on=",
-)
+    _need(
+        not idle,
+        "the connection is in autocommit: the job would be committed without your rows",
+        "Wrap the call in `with connection.transaction():`, or leave out on=",
+    )
 
 
 async def _run_psycopg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    check_psycopg(connection, *_NOT_ATOMIC)
+    _check_psycopg(connection)
     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
     cursor.execute(sql, params)
     return cursor.fetchall()
 
 
 async def _run_psycopg_async(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    check_psycopg(connection, *_NOT_ATOMIC)
+    _check_psycopg(connection)
     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
     await cursor.execute(sql, params)
     return await cursor.fetchall()
 
 
 async def _run_asyncpg(connection: Any, sql: str, params: dict[str, Any]) -> Rows:
-    check_asyncpg(
-        connection,
+    holder = getattr(connection, "_con", connection)  # None: given back to its pool
+    _need(holder is not None and not connection.is_closed(), *_CLOSED)
+    _need(
+        connection.is_in_transaction(),
         "the asyncpg connection is in no transaction: the job would be committed without your rows",
         "Wrap the call in `async with connection.transaction():`, or leave out on=",
     )
@@ -392,19 +398,11 @@ def _sqlalchemy(target: Any, sql: str, params: dict[str, Any]) -> Rows:
     from sqlalchemy.exc import InvalidRequestError
 
     try:
-        connection = target.connection() if hasattr(target, "get_bind") else target
-        dialect = connection.dialect.name
-        _need(
-            dialect == "postgresql",
-            f"the connection is to {dialect}, not PostgreSQL",
-            "Pass a session on the PostgreSQL database that has leasework's schema",
-        )
-        _need(
-            not getattr(connection.connection.dbapi_connection, "autocommit", False),
+        connection = check_sqlalchemy(
+            target,
             "the connection is in autocommit: the job would be committed without your rows",
             "Use a connection with a transaction, or leave out on=",
         )
-        check_free(connection.connection.driver_connection)
         named = text(_PARAMETER.sub(r":\1", sql))
         wanted = {name: params[name] for name in set(_PARAMETER.findall(sql))}
         return [tuple(row) for row in connection.execute(named, wanted)]

@@ -11,7 +11,9 @@ from leasework.watch.checks.registry import (
     COUNT_CAP,
     Check,
     database_problem,
+    database_problems,
     problems,
+    ranked,
     setup_problems,
 )
 
@@ -19,6 +21,7 @@ KINDS = tuple(kind for kind, one in CHECKS.items() if not one.setup)
 """The kinds of problems of a running application."""
 
 __all__ = [
-    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database_problem", "durable", "house",
-    "jobs", "limits", "nodes", "problems", "schedules", "setup", "setup_problems",
+    "CHECKS", "COUNT_CAP", "KINDS", "Check", "claimants", "database_problem", "database_problems",
+    "durable", "house", "jobs", "limits", "nodes", "problems", "ranked", "schedules", "setup",
+    "setup_problems",
 ]  # fmt: skip

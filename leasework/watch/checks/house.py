@@ -5,13 +5,83 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leasework import errors
-from leasework.config import DEAF_SECONDS, HIDDEN_TRANSACTIONS, SLOT_TRANSACTIONS
+from leasework.config import (
+    BLOCKED_SECONDS,
+    DEAF_SECONDS,
+    FULL_SHARE,
+    HIDDEN_TRANSACTIONS,
+    MOST_REFUSED,
+    SLOT_TRANSACTIONS,
+)
 from leasework.errors import shorten
 from leasework.model.moments import duration
 from leasework.store.rows import EventView
-from leasework.watch.checks.registry import CHECKS, Check, Said, check, lately, since
+from leasework.watch.checks.registry import CHECKS, Check, Said, check, lately, listed, since
 from leasework.watch.facts import Facts
-from leasework.watch.finding import NOTE
+from leasework.watch.finding import quoted
+
+_ALL = (
+    "service_failed", "renewal_late", "node_silent", "node_died", "crash_loop", "no_leader",
+    "leader_silent", "no_live_node", "schedule_silent", "tick_missed", "queue_overdue",
+    "job_hangs", "task_slow", "suspended_overdue", "jobs_stranded", "lock_lost", "wakeups_lost",
+    "cannot_start", "deadline_breached", "database_away", "database_refuses", "error",
+)  # fmt: skip
+"""What a database that does not serve explains."""
+
+
+@check(
+    f"A session has blocked leasework's for more than {BLOCKED_SECONDS:g} seconds, or has held a "
+    "strong lock on one of its tables for as long.",
+    "If it should not: select pg_terminate_backend({pid})",
+    page="database", shared=True, alert="critical", explains=_ALL,
+)  # fmt: skip
+def _lock_wait(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.blockers:
+        blocks = row.table or row.waiting  # a statement that waits may give up and come again
+        seconds = max(row.seconds, (row.open_seconds or 0.0) if blocks else 0.0)
+        if seconds > BLOCKED_SECONDS:
+            named = ": ".join(filter(None, (f"{row.role} {row.application}".strip(), row.state)))
+            holds = f"has locked the table {row.table}" if row.table else "holds a lock"
+            waits = f", and {row.waiting} of leasework's sessions wait" if row.waiting else ""
+            yield Said(
+                f"The session {row.pid} ({shorten(named)}) {holds}{waits}, for "
+                f"{duration(seconds)}. Its last statement: {shorten(row.query)}",
+                {"pid": row.pid},
+                subject=f"session:{row.pid}",
+                seconds=seconds,
+            )
+
+
+@check(
+    "The database refuses what nodes ask, because it lacks disk, memory or connections.",
+    "Free or add what it lacks. The server's log says more",
+    page="database", alert="critical", explains=_ALL,
+)  # fmt: skip
+def _server_short(facts: Facts) -> Iterator[str | Said]:
+    told = [str(said) for node in facts.live_nodes if (said := (node.info or {}).get("refused"))]
+    for text in sorted(set(told)):
+        nodes = "1 node" if told.count(text) == 1 else f"{told.count(text)} nodes"
+        yield f"The database refused what {nodes} asked within the last minute: {shorten(text)}"
+
+
+@check(
+    "The server, the role or the database has few connections left.",
+    "Raise the limit, close connections, or put a pooler in front",
+    page="database", shared=True, explains=_ALL,
+)  # fmt: skip
+def _connections(facts: Facts) -> Iterator[str | Said]:
+    for row in facts.connections:
+        if 0 < row.most * FULL_SHARE <= row.used:
+            who = f"the {row.of}" + (f" {row.name!r}" if row.name else "")
+            of = f"{row.of} {quoted(row.name)} connection limit"
+            change = "system set max_connections =" if row.of == "server" else of
+            yield Said(
+                f"{row.used} of the {row.most} connections of {who} are in use",
+                do=f"In psql: alter {change} {row.most * 2}"
+                + ("; then restart the server" if row.of == "server" else "")
+                + ". Or put a pooler in front",
+                subject=f"{row.of}:{row.name}",
+            )
 
 
 @check(
@@ -25,7 +95,11 @@ def _service_failed(facts: Facts) -> Iterator[str | Said]:
         by_place |= {(service, str(event.worker_id)): event for event in events}
     for (service, worker), event in by_place.items():
         error = shorten(str((event.fields or {}).get("error")))
-        yield f"The {service} of {worker} failed {since(facts, event)} ago: {error}"
+        yield Said(
+            f"The {service} of {worker} failed {since(facts, event)} ago: {error}",
+            subject=f"node:{worker}",
+            seconds=facts.ago(event.at),
+        )
 
 
 @check(
@@ -37,38 +111,11 @@ def _wakeups_lost(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
         seconds = (node.info or {}).get("deaf_seconds")
         if isinstance(seconds, (int, float)) and seconds > DEAF_SECONDS:
-            yield (
-                f"Node {node.worker_id} gets no wake-ups and polls instead: LISTEN does not work"
+            yield Said(
+                f"Node {node.worker_id} gets no wake-ups and polls instead: LISTEN does not work",
+                subject=f"node:{node.worker_id}",
+                seconds=seconds,
             )
-
-
-@check(
-    "The history had no day for finished jobs, so they are in the partition job_done_default. That "
-    "day cannot be created any more, and its jobs are deleted one by one.",
-    "They are deleted after finished_days. leasework events --kind service_failed may say why the "
-    "leader could not create days",
-    level=NOTE, page="database", shared=True,
-)  # fmt: skip
-def _days_missing(facts: Facts) -> Iterator[str | Said]:
-    if facts.summary.undated:
-        yield f"Finished jobs since {facts.summary.undated:%Y-%m-%d} have no day in the history"
-
-
-@check(
-    "Nodes connect through a pooler, which forwards no notifications, so they poll for new jobs.",
-    "If jobs must start within milliseconds, give the workers a direct connection. Otherwise do "
-    "nothing",
-    level=NOTE, page="nodes",
-)  # fmt: skip
-def _polling(facts: Facts) -> Iterator[str | Said]:
-    pooled = [node for node in facts.live_nodes if (node.info or {}).get("pooled")]
-    if pooled:
-        one = len(pooled) == 1
-        nodes = f"Node {pooled[0].worker_id} connects" if one else f"{len(pooled)} nodes connect"
-        yield (
-            f"{nodes} through a pooler, which forwards no notifications, so new jobs are found by "
-            "polling"
-        )
 
 
 @check(
@@ -81,9 +128,10 @@ def _cannot_start(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
         error = (node.info or {}).get("cannot_start")
         if error:
-            yield (
+            yield Said(
                 f"Node {node.worker_id} cannot start the processes or threads that its "
-                f"handlers run in: {shorten(str(error))}"
+                f"handlers run in: {shorten(str(error))}",
+                subject=f"node:{node.worker_id}",
             )
 
 
@@ -106,6 +154,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
             f"A {row.what} ({row.pid}: {shorten(named)}, {row.state}) has been open for "
             f"{duration(row.open_seconds or 0.0)}{grow}",
             do=end if row.what == "transaction" else f"rollback prepared '{row.pid}'",
+            seconds=row.open_seconds,
         )
     for row in facts.transactions:
         old = f"{row.xmin_age:,} transactions old{grow}"
@@ -135,6 +184,7 @@ def _xmin_pinned(facts: Facts) -> Iterator[str | Said]:
     "Leases do not depend on it; schedules and deadlines follow it. Check the server's time "
     "synchronisation",
     page="events?kind=clock_jumped", shared=True,
+    explains=("tick_missed", "schedule_silent", "schedule_ahead", "deadline_breached"),
 )  # fmt: skip
 def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
     for _, events in lately(facts, "clock_jumped", ""):
@@ -145,6 +195,18 @@ def _clock_jumped(facts: Facts) -> Iterator[str | Said]:
             f"The database's clock was moved {way} by {duration(abs(seconds))} "
             f"({since(facts, events[-1])} ago)"
         )
+
+
+@check(
+    f"The dashboard refused {MOST_REFUSED} logins or more within the last ten minutes.",
+    "Somebody may be guessing tokens. leasework events --kind login_refused says from where",
+    page="events?kind=login_refused", shared=True,
+)  # fmt: skip
+def _logins_refused(facts: Facts) -> Iterator[str | Said]:
+    places = {came: len(events) for came, events in lately(facts, "login_refused", "came_from")}
+    if (refused := sum(places.values())) >= MOST_REFUSED:
+        most = sorted(places, key=lambda came: -places[came])
+        yield f"The dashboard refused {refused} logins lately, from {listed(most)}"
 
 
 @check(

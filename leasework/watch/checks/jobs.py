@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from leasework.config import (
     DISCARDED_SHARE,
     FAILED_FEWEST,
     FAILED_SHARE,
+    HANG_SECONDS,
+    HANG_TIMES,
+    SLOW_TIMES,
     STOPPED_RUNS,
     TROUBLE_SECONDS,
 )
@@ -32,7 +36,7 @@ from leasework.watch.facts import Facts
     "hundred jobs in ten minutes, that is every discarded job.",
     "leasework jobs --state discarded --task {task}; to run a job and its effects again: "
     "leasework jobs retry ID",
-    page="jobs?q=state:discarded", shared=True,
+    page="jobs?q=state:discarded", shared=True, explains=("schedule_failing",),
 )  # fmt: skip
 def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
     for row in facts.failures:
@@ -42,7 +46,7 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
                 f"Jobs of the task {row.task!r} are discarded: {row.discarded:,} of "
                 f"{finished:,} that finished within {duration(TROUBLE_SECONDS)}."
                 + (f" The newest error: {error_line(row.error)}" if row.error else ""),
-                {"task": row.task},
+                subject=f"task:{row.task}",
             )
 
 
@@ -50,7 +54,7 @@ def _jobs_discarded(facts: Facts) -> Iterator[str | Said]:
     f"At least {FAILED_FEWEST} attempts of a task failed within the last ten minutes and will be "
     f"retried, and they are at least {FAILED_SHARE:.0%} of all its attempts in that time.",
     "leasework jobs --state retryable --task {task} shows the errors",
-    page="jobs?q=state:retryable", shared=True,
+    page="jobs?q=state:retryable", shared=True, explains=("schedule_failing",),
 )  # fmt: skip
 def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
     for row in facts.failures:
@@ -60,7 +64,7 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
                 f"Attempts of the task {row.task!r} fail and are retried: "
                 f"{row.failed:,} of {attempts:,} within {duration(TROUBLE_SECONDS)}. "
                 f"The newest error: {error_line(row.error)}",
-                {"task": row.task},
+                subject=f"task:{row.task}",
             )
 
 
@@ -73,7 +77,8 @@ def _jobs_failing(facts: Facts) -> Iterator[str | Said]:
 def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.quarantined:
         jobs = count(facts.summary.quarantined)
-        yield f"{jobs} in quarantine: a worker died each time that it ran them"
+        tasks = listed(facts.summary.quarantined_tasks) or "?"
+        yield f"{jobs} in quarantine, of {tasks}: a worker died each time that it ran them"
 
 
 @check(
@@ -90,7 +95,53 @@ def _job_interrupted(facts: Facts) -> Iterator[str | Said]:
             f"longer than the grace of {duration(facts.grace)}: {row.jobs:,} of them in their last "
             f"{STOPPED_RUNS} runs, the longest for {duration(row.longest_seconds)}",
             {"job": row.job},
+            subject=f"task:{row.task}",
         )
+
+
+@check(
+    "Jobs run for far longer than usual: for more than "
+    f"{HANG_SECONDS:g} seconds, and {HANG_TIMES:g} times as long as 99 % of their task's runs of "
+    "the last day.",
+    "What it does now: leasework jobs stack {job}; to end it: leasework jobs cancel {job}. If its "
+    "handler is in a thread and does not stop, take the job away: leasework jobs requeue {job}",
+    page="jobs?q=state:running", explains=("queue_overdue", "job_overdue", "task_slow"),
+)  # fmt: skip
+def _job_hangs(facts: Facts) -> Iterator[str | Said]:
+    longest = {pace.task: pace.longest for pace in facts.pace}
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for node in facts.live_nodes:
+        for job in (node.info or {}).get("long") or ():
+            usual = longest.get(job["task"])
+            if usual is not None and job["seconds"] > max(HANG_SECONDS, HANG_TIMES * usual):
+                found.setdefault((job["queue"], job["task"]), []).append(job)
+    for (queue, task), jobs in sorted(found.items()):
+        slots = sum(n.queues.get(queue, 0) for n in facts.live_nodes if n.executes)
+        many, oldest = sum(job["jobs"] for job in jobs), max(jobs, key=lambda job: job["seconds"])
+        yield Said(
+            f"{many} of the {slots:,} slots of the queue {queue!r} hang: the task {task!r} usually "
+            f"takes at most {duration(longest[task])}, and a job of it has been running for "
+            f"{duration(oldest['seconds'])}",
+            {"job": oldest["id"]},
+            subject=f"queue:{queue}",
+            seconds=oldest["seconds"],
+        )
+
+
+@check(
+    f"The median run of a task in the last ten minutes was {SLOW_TIMES:g} times that of the last "
+    "day, and more than a second.",
+    "Look at what it calls. leasework jobs --where 'task:{task}' lists its jobs",
+    page="now", shared=True,
+)  # fmt: skip
+def _task_slow(facts: Facts) -> Iterator[str | Said]:
+    for pace in facts.pace:
+        if pace.lately and pace.lately > max(1.0, SLOW_TIMES * pace.usual):
+            yield Said(
+                f"The task {pace.task!r} is slow: its runs of the last ten minutes took "
+                f"{duration(pace.lately)} (median), and usually take {duration(pace.usual)}",
+                subject=f"task:{pace.task}",
+            )
 
 
 @check(
@@ -108,7 +159,7 @@ def _job_overdue(facts: Facts) -> Iterator[str | Said]:
                 yield Said(
                     f"Job {job.get('id')} ({job.get('task')}) has been running for "
                     f"{seconds_of(job.get('seconds'))} on {node.worker_id}, and {allowed}",
-                    {"job": job.get("id")},
+                    subject=f"job:{job.get('id')}",
                 )
 
 
@@ -129,7 +180,7 @@ def _jobs_stranded(facts: Facts) -> Iterator[str | Said]:
     "Jobs are held back because no live node knows their task, or its version.",
     "Start a worker of a release that defines it; the jobs then run by themselves. If the name is "
     "wrong: leasework jobs cancel ID",
-    page="jobs?q=state:scheduled", shared=True,
+    page="jobs?q=state:scheduled", shared=True, explains=("batch_stuck", "breach_unhandled"),
 )  # fmt: skip
 def _task_unknown(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.unknown:
@@ -156,6 +207,7 @@ def _job_unreadable(facts: Facts) -> Iterator[str | Said]:
         yield Said(
             f"{who} held back: {error} ({since(facts, events[-1])} ago)",
             {"job": job},
+            subject=f"task:{task}",
         )
 
 
@@ -171,9 +223,10 @@ def _worked(facts: Facts) -> set[str]:
 )  # fmt: skip
 def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
     limited = {row.queue for row in facts.limited}
-    for queue in sorted({*facts.summary.queues, *limited} - _worked(facts)):
+    oldest = {row.queue: row.oldest_seconds for row in facts.queues if row.available}
+    for queue in sorted({*oldest, *limited} - _worked(facts)):
         words = f"Queue {queue!r} has available jobs, but no live node runs them"
-        yield Said(words, {"queue": queue})
+        yield Said(words, subject=f"queue:{queue}", seconds=oldest.get(queue))
 
 
 @check(
@@ -185,14 +238,17 @@ def _queue_unworked(facts: Facts) -> Iterator[str | Said]:
 )  # fmt: skip
 def _queue_overdue(facts: Facts) -> Iterator[str | Said]:
     unknown = facts.summary.unknown_tasks
-    for queue, seconds in sorted(facts.summary.oldest.items()):
-        if seconds > facts.overdue_seconds and queue in _worked(facts):
+    worked = _worked(facts)
+    for row in facts.queues:
+        queue, seconds = row.queue, row.oldest_seconds or 0.0
+        if row.available and seconds > facts.overdue_seconds and queue in worked:
             yield Said(
                 f"Queue {queue!r} is overdue: its oldest job has waited for {duration(seconds)}",
-                {"queue": queue},
                 # of such a task, only the first jobs are held back; workers leave the others alone
                 do=f"Start a worker that knows {listed(unknown)}, or if the jobs are of other "
                 "tasks, add workers or slots"
                 if unknown
                 else None,
+                subject=f"queue:{queue}",
+                seconds=seconds - facts.overdue_seconds,
             )

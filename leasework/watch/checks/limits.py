@@ -26,7 +26,7 @@ def _limit_unknown(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"{count(row.waiting)} waiting for the limit {row.name!r}, which no application "
                 "has defined",
-                {"limit": row.name},
+                subject=f"limit:{row.name}",
             )
 
 
@@ -43,7 +43,7 @@ def _limit_blocked(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"Jobs have waited for the limit {row.name!r} for {duration(waited)}; "
                 f"{row.running:,} run and {row.waiting:,} wait",
-                {"limit": row.name},
+                subject=f"limit:{row.name}",
             )
 
 
@@ -61,7 +61,7 @@ def _limits_unworked(facts: Facts) -> Iterator[str | Said]:
             yield Said(
                 f"{count(row.waiting)} of the queue {row.queue!r} waiting for limits, which no "
                 "live node of the queue knows",
-                {"queue": row.queue},
+                subject=f"queue:{row.queue}",
             )
 
 
@@ -77,7 +77,7 @@ def _limit_changed(facts: Facts) -> Iterator[str | Said]:
             keys = f" ({row.keys_set} of its keys)" if row.keys_set else ""
             yield Said(
                 f"A person {did} the limit {row.name!r}{keys} {duration(row.set_seconds)} ago",
-                {"limit": row.name},
+                subject=f"limit:{row.name}",
             )
 
 
@@ -92,5 +92,7 @@ def _paused(facts: Facts) -> Iterator[str | Said]:
         yield Said(
             f"The {row.kind} {row.name!r} has been paused for {duration(row.seconds)}",
             {"what": what},
+            subject=f"{row.kind}:{row.name}",
+            seconds=row.seconds,
             level="" if row.seconds < FORGOTTEN_SECONDS else WRONG,
         )

@@ -11,21 +11,13 @@ from leasework.config import (
     CRASH_LOOP_DEATHS,
     CRASH_LOOP_SECONDS,
     LATE_RENEWAL_SHARE,
+    LOCK_SECONDS,
     TROUBLE_SECONDS,
 )
 from leasework.errors import shorten
 from leasework.model.moments import duration
 from leasework.store.rows import DeathView, NodeView
-from leasework.watch.checks.registry import (
-    Said,
-    age,
-    check,
-    jobs_of,
-    lately,
-    listed,
-    seconds_of,
-    since,
-)
+from leasework.watch.checks.registry import Said, check, lately, listed, seconds_of, since
 from leasework.watch.facts import Facts, stale
 from leasework.watch.finding import NOTE, WRONG
 
@@ -40,6 +32,12 @@ _TAKEOVER = 1.5
     "Start one: your web application with app.lifespan or gunicorn's hooks, or a worker with "
     "leasework worker MODULE:APP, flask leasework worker or manage.py leasework_worker",
     page="nodes", alert="critical", alert_after="10s",  # a deployment may have a gap
+    explains=(
+        "node_silent", "node_died", "crash_loop", "no_leader", "leader_silent", "schedule_silent",
+        "tick_missed", "queue_unworked", "queue_overdue", "jobs_stranded", "task_unknown",
+        "limit_blocked", "limit_unknown", "suspended_overdue", "batch_stuck", "breach_unhandled",
+        "job_overdue", "job_hangs",
+    ),
 )  # fmt: skip
 def _no_live_node(facts: Facts) -> Iterator[str | Said]:
     if not any(node.app for node in facts.live_nodes):  # some processes only hold locks
@@ -50,14 +48,16 @@ def _no_live_node(facts: Facts) -> Iterator[str | Said]:
     "A node has not renewed its lease for longer than the lease.",
     "If its process is gone, the leader frees its jobs. If the node stays listed, check whether "
     "its process is stopped or cut off from the database",
-    page="nodes",
+    page="nodes", explains=("leader_silent", "no_leader", "jobs_stranded", "lock_lost"),
 )  # fmt: skip
 def _node_silent(facts: Facts) -> Iterator[str | Said]:
     for node in facts.nodes:
         if stale(node):
-            yield (
-                f"Node {node.worker_id} was last heard from {age(node)} ago; "
-                f"its lease is {node.lease_seconds:g} s"
+            yield Said(
+                f"Node {node.worker_id} was last heard from {seconds_of(node.age_seconds)} ago; "
+                f"its lease is {node.lease_seconds:g} s",
+                subject=f"node:{node.worker_id}",
+                seconds=node.age_seconds,
             )
 
 
@@ -71,9 +71,11 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
         age, lease = node.age_seconds, node.lease_seconds
         if age > LATE_RENEWAL_SHARE * lease:
-            yield (
+            yield Said(
                 f"Node {node.worker_id} does not renew its lease: the last renewal was "
-                f"{duration(age)} ago, and one is due every {duration(lease / 5)}"
+                f"{duration(age)} ago, and one is due every {duration(lease / 5)}",
+                subject=f"node:{node.worker_id}",
+                seconds=age,
             )
 
 
@@ -81,21 +83,26 @@ def _renewal_late(facts: Facts) -> Iterator[str | Said]:
     "The event loop of a node does not run: no job starts there, and async handlers stand still.",
     "A handler blocks it. Find it: leasework jobs --state running, then leasework jobs stack ID. "
     'Make it def instead of async def, or give its task executor="process"',
-    page="nodes",
+    page="nodes", explains=("renewal_late", "queue_overdue", "job_overdue", "job_hangs"),
 )  # fmt: skip
 def _loop_stuck(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
         seconds = (node.info or {}).get("loop_stuck")
         if isinstance(seconds, (int, float)) and seconds > 0:
-            yield f"Node {node.worker_id} has not run its event loop for {seconds_of(seconds)}"
+            yield Said(
+                f"Node {node.worker_id} has not run its event loop for {seconds_of(seconds)}",
+                subject=f"node:{node.worker_id}",
+                seconds=seconds,
+            )
 
 
 @check(
     "A node died: the leader saw it silent for a whole lease, or its parent saw the process end. "
-    "It is a problem for ten minutes, then a note until someone acknowledges it, or for a day.",
+    "It is a problem for ten minutes, unless as many nodes have started since; then a note until "
+    "someone acknowledges it, or for a day.",
     "Look for the cause in leasework events and in the workers' own logs. To acknowledge: "
     "leasework nodes seen",
-    page="nodes",
+    page="nodes", explains=("lock_lost", "leader_silent", "no_leader", "tick_missed"),
 )  # fmt: skip
 def _node_died(facts: Facts) -> Iterator[str | Said]:
     by_app: dict[str, list[DeathView]] = {}
@@ -103,7 +110,8 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
         by_app.setdefault(row.app, []).append(row)
     for app, rows in sorted(by_app.items()):
         seconds = facts.ago(rows[0].died_at)
-        rescued = jobs_of(sum(row.rescued for row in rows), "rescued")
+        jobs = sum(row.rescued for row in rows)
+        rescued = "1 job was rescued" if jobs == 1 else f"{jobs:,} jobs were rescued"
         if len(rows) == 1:
             sentence = f"Node {rows[0].worker_id} died {duration(seconds)} ago, {rescued}"
         else:
@@ -112,7 +120,12 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
                 f"{len(rows)} nodes of {app!r} died, the last one {duration(seconds)} ago, "
                 f"{rescued}: {names}"
             )
-        yield Said(sentence, level=NOTE if seconds > TROUBLE_SECONDS else WRONG)
+        since = min(row.died_at for row in rows)
+        started = sum(node.app == app and node.started_at > since for node in facts.live_nodes)
+        if replaced := started >= len(rows):
+            sentence += f"; {'one has' if started == 1 else f'{started} have'} started since"
+        level = NOTE if replaced or seconds > TROUBLE_SECONDS else WRONG
+        yield Said(sentence, level=level, subject=f"app:{app}", seconds=facts.ago(since))
 
 
 @check(
@@ -121,14 +134,21 @@ def _node_died(facts: Facts) -> Iterator[str | Said]:
     "Something keeps killing the workers: a job, memory, the host. See their logs, and "
     "leasework events --kind job_rescued for the jobs that they ran",
     page="nodes", alert="critical",
+    explains=(
+        "node_died", "node_silent", "job_quarantined", "jobs_stranded", "queue_overdue",
+        "service_failed", "lock_lost", "no_leader", "leader_silent", "tick_missed",
+    ),
 )  # fmt: skip
 def _crash_loop(facts: Facts) -> Iterator[str | Said]:
     lately = Counter(row.app for row in facts.died if facts.ago(row.died_at) < CRASH_LOOP_SECONDS)
     for app, deaths in sorted(lately.items()):
         if deaths >= CRASH_LOOP_DEATHS:
-            yield (
+            tasks = sorted({task for row in facts.died if row.app == app for task in row.tasks})
+            ran = f". They ran jobs of {listed(tasks)} when they died" if tasks else ""
+            yield Said(
                 f"The workers of {app!r} keep crashing: {deaths} died within "
-                f"{duration(CRASH_LOOP_SECONDS)}"
+                f"{duration(CRASH_LOOP_SECONDS)}{ran}",
+                subject=f"app:{app}",
             )
 
 
@@ -161,6 +181,7 @@ def _task_shared(facts: Facts) -> Iterator[str | Said]:
     "An application has live nodes, but has had no leader for longer than a takeover may take.",
     "A live node takes over within recover_within; if none does, look at its log",
     page="leaders", alert="critical",
+    explains=("schedule_silent", "tick_missed", "suspended_overdue", "jobs_stranded"),
 )  # fmt: skip
 def _no_leader(facts: Facts) -> Iterator[str | Said]:
     by_name = {leader.name: leader for leader in facts.leaders}
@@ -176,7 +197,8 @@ def _no_leader(facts: Facts) -> Iterator[str | Said]:
         if leader is not None and leader.age_seconds is not None:
             free = min(free, leader.age_seconds)
         if free > _TAKEOVER * max(node.lease_seconds for node in nodes):
-            yield f"{app!r} has no leader: its schedules and delayed jobs do not run"
+            said = f"{app!r} has no leader: its schedules and delayed jobs do not run"
+            yield Said(said, subject=f"app:{app}", seconds=free)
 
 
 @check(
@@ -188,7 +210,8 @@ def _node_halted(facts: Facts) -> Iterator[str | Said]:
     for node in facts.live_nodes:
         if (node.info or {}).get("halted"):
             yield Said(
-                f"Node {node.worker_id} is halted: it claims no jobs", {"node": node.worker_id}
+                f"Node {node.worker_id} is halted: it claims no jobs",
+                subject=f"node:{node.worker_id}",
             )
 
 
@@ -196,13 +219,17 @@ def _node_halted(facts: Facts) -> Iterator[str | Said]:
     "A leader has not renewed its lease for longer than the lease, and nobody has taken over.",
     "A live node takes over within recover_within; if none does, start one",
     page="leaders", alert="critical",
+    explains=("schedule_silent", "tick_missed", "suspended_overdue", "jobs_stranded"),
 )  # fmt: skip
 def _leader_silent(facts: Facts) -> Iterator[str | Said]:
     for leader in facts.leaders:
         if leader.node is not None and stale(leader):
-            yield (
+            yield Said(
                 f"The leader of {leader.name!r}, {leader.holder or leader.node}, was last "
-                f"heard from {age(leader)} ago; its lease is {leader.lease_seconds:g} s"
+                f"heard from {seconds_of(leader.age_seconds)} ago; "
+                f"its lease is {leader.lease_seconds:g} s",
+                subject=f"leader:{leader.name}",
+                seconds=leader.age_seconds,
             )
 
 
@@ -232,7 +259,8 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
     for name, nodes in claimants(facts).items():
         if len(nodes) > 1:
             who = ", ".join(sorted(node.worker_id for node in nodes))
-            yield f"{len(nodes)} processes believe that they lead {name!r}: {who}"
+            said = f"{len(nodes)} processes believe that they lead {name!r}: {who}"
+            yield Said(said, subject=f"leader:{name}")
 
 
 @check(
@@ -244,7 +272,26 @@ def _two_claimants(facts: Facts) -> Iterator[str | Said]:
 def _lock_lost(facts: Facts) -> Iterator[str | Said]:
     for name, events in lately(facts, "lock_lost", "name"):
         why = shorten(str(events[-1].fields.get("why")))
-        yield (
+        yield Said(
             f"{events[-1].worker_id} lost the lock {shorten(name)!r}: {why} "
-            f"({since(facts, events[-1])} ago)"
+            f"({since(facts, events[-1])} ago)",
+            subject=f"lock:{shorten(name)}",
+            seconds=facts.ago(events[0].at),
         )
+
+
+@check(
+    f"A process has waited for a lock, a lease or an advisory one, for more than "
+    f"{LOCK_SECONDS:g} seconds.",
+    "leasework locks shows who holds it",
+    page="locks", level=NOTE, shared=True,
+)  # fmt: skip
+def _lock_awaited(facts: Facts) -> Iterator[str | Said]:
+    if facts.locks:
+        waiting = facts.locks.locks_waiting + facts.locks.advisory_locks_waiting
+        seconds = max(
+            facts.locks.locks_oldest_wait_seconds, facts.locks.advisory_locks_oldest_wait_seconds
+        )
+        if seconds > LOCK_SECONDS:
+            wait = "1 process waits for a lock" if waiting == 1 else f"{waiting} wait for locks"
+            yield Said(f"{wait}, the first for {duration(seconds)}", seconds=seconds)

@@ -24,7 +24,11 @@ def _schedule_silent(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
         if schedule.late_seconds > SILENT_SCHEDULE_SECONDS:
             late = duration(schedule.late_seconds)
-            yield f"Schedule {schedule_named(schedule)} is silent: it was due {late} ago"
+            yield Said(
+                f"Schedule {schedule_named(schedule)} is silent: it was due {late} ago",
+                subject=f"schedule:{schedule.name}",
+                seconds=schedule.late_seconds,
+            )
 
 
 @check(
@@ -36,7 +40,8 @@ def _schedule_ahead(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
         if schedule.ahead_seconds > SILENT_SCHEDULE_SECONDS and not schedule.paused:
             name, ahead = schedule_named(schedule), duration(schedule.ahead_seconds)
-            yield f"Schedule {name} is silent: its last tick is {ahead} ahead of the clock"
+            said = f"Schedule {name} is silent: its last tick is {ahead} ahead of the clock"
+            yield Said(said, subject=f"schedule:{schedule.name}")
 
 
 @check(
@@ -52,6 +57,7 @@ def _schedule_failing(facts: Facts) -> Iterator[str | Said]:
             f"Schedule {schedule_named(row)} fails: its last job was {row.state} "
             f"{duration(facts.ago(row.finished_at))} ago" + (f": {error}" if error else ""),
             {"job": row.job_id},
+            subject=f"schedule:{row.name}",
         )
 
 
@@ -76,6 +82,8 @@ def _tick_missed(facts: Facts) -> Iterator[str | Said]:
             f"({since(facts, newest)} ago)",
             {"name": shorten(name)},
             level=WRONG if serious else NOTE,
+            subject=f"schedule:{shorten(name)}",
+            seconds=facts.ago((serious or events)[0].at),
         )
 
 
@@ -94,26 +102,11 @@ def _schedules_disputed(facts: Facts) -> Iterator[str | Said]:
         kept = set(names("kept"))
         for (app, name), times in sorted(Counter(names("dropped")).items()):
             if times > 1 and (app, name) in kept:
-                yield (
+                yield Said(
                     f"Schedule {shorten(name)!r} of {app!r} was removed {times} times within ten "
-                    f"minutes: not all processes of the release {shorten(release)!r} define it"
+                    f"minutes: not all processes of the release {shorten(release)!r} define it",
+                    subject=f"schedule:{shorten(name)}",
                 )
-
-
-@check(
-    "Somebody deleted or changed a schedule of the code by hand within the last ten minutes, and a "
-    "process restored it. Its moments in between were decided late.",
-    "To stop a schedule, pause it (leasework schedules pause {name}) or remove it from the code",
-    level=NOTE, page="schedules",
-)  # fmt: skip
-def _schedule_restored(facts: Facts) -> Iterator[str | Said]:
-    named: dict[str, set[tuple[str, str]]] = {"restored": set(), "dropped": set()}
-    for app, events in lately(facts, "schedules_synced", "app"):
-        for field, names in named.items():
-            names.update((app, name) for e in events for name in e.fields.get(field) or ())
-    for app, name in sorted(named["restored"] - named["dropped"]):  # the others are disputed
-        said = f"Schedule {shorten(name)!r} of {app!r} was deleted or changed by hand, and restored"
-        yield Said(said, {"name": shorten(name)})
 
 
 def _cause(event: EventView) -> tuple[str, bool]:
@@ -134,7 +127,11 @@ def _cause(event: EventView) -> tuple[str, bool]:
 def _schedule_paused(facts: Facts) -> Iterator[str | Said]:
     for schedule in facts.schedules:
         if schedule.paused:
-            yield Said(f"Schedule {schedule_named(schedule)} is paused", {"name": schedule.name})
+            yield Said(
+                f"Schedule {schedule_named(schedule)} is paused",
+                {"name": schedule.name},
+                subject=f"schedule:{schedule.name}",
+            )
 
 
 @check(
@@ -150,6 +147,8 @@ def _deadline_breached(facts: Facts) -> Iterator[str | Said]:
             f"The deadline {shorten(name)!r} was missed: due {fields.get('due')}{more} "
             f"({since(facts, events[-1])} ago)",
             {"callback": fields.get("callback")},
+            subject=f"deadline:{shorten(name)}",
+            seconds=facts.ago(events[0].at),
         )
 
 
@@ -168,7 +167,8 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
         if why == "unknown":
             yield Said(
                 f"No callback ran for a missed deadline ({named}): "
-                f"no live node knows the task {task!r}"
+                f"no live node knows the task {task!r}",
+                subject=f"task:{task}",
             )
         else:
             job = rows[0].callback_job
@@ -176,4 +176,5 @@ def _breach_unhandled(facts: Facts) -> Iterator[str | Said]:
                 f"No callback succeeded for a missed deadline ({named}): its callback {task!r} "
                 f"was {why}",
                 do=f"leasework jobs show {job}; to try again: leasework jobs retry {job}",
+                subject=f"task:{task}",
             )

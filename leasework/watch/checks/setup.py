@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leasework.config import FAR_OFFSET_SECONDS, FULL_SHARE, OFFSET_SECONDS
 from leasework.errors import shorten
 from leasework.store.setup import Setup
 from leasework.watch.checks.registry import Said, listed, setup_check
-from leasework.watch.finding import NOTE, WRONG, quoted
+from leasework.watch.finding import NOTE, quoted
 
 _LIFT = "leasework schema lift-tokens"
 _BATCH_MS = 2000
@@ -55,43 +54,6 @@ def _pooler(setup: Setup) -> Iterator[str | Said]:
         yield (
             "The connection goes through a pooler: nodes do not use LISTEN but poll, and session "
             "advisory locks are refused; everything else works"
-        )
-
-
-@setup_check(
-    "The server, the role or the database has few connections left.",
-    "Raise the limit, or put a pooler in front",
-)
-def _connections(setup: Setup) -> Iterator[str | Said]:
-    server, (held, more) = setup.server, setup.node_takes
-    login, base = server["login"], server["database"]
-    for who, of, change in (
-        ("the server", "", "system set max_connections = {}; then restart the server"),
-        (f"role {login!r}", "role_", f"role {quoted(login)} connection limit {{}}"),
-        (f"database {base!r}", "database_", f"database {quoted(base)} connection limit {{}}"),
-    ):
-        used, most = server[f"{of}used"], server[f"{of}most"]
-        if 0 < most * FULL_SHARE <= used:
-            yield Said(
-                f"{used} of the {most} connections of {who} are in use; a node holds {held}, and "
-                f"up to {more} more on demand",
-                do=f"In psql: alter {change.format(most * 2)}; or put a pooler in front",
-            )
-
-
-@setup_check(
-    f"The server's clock differs from this host's by more than {FAR_OFFSET_SECONDS:g} s, or (a "
-    f"note) by more than {OFFSET_SECONDS:g} s.",
-    "Synchronise both hosts' clocks: timedatectl set-ntp true, or chronyc makestep",
-)
-def _clock(setup: Setup) -> Iterator[str | Said]:
-    off, error = setup.offset, setup.offset_error
-    if abs(off) - error > OFFSET_SECONDS:
-        ahead = "ahead of" if off > 0 else "behind"
-        yield Said(
-            f"The server's clock is {abs(off):.3f} s {ahead} this host's (± {error:.3f} s). "
-            "Schedules fire by the server's clock; leases do not depend on it",
-            level=WRONG if abs(off) - error > FAR_OFFSET_SECONDS else NOTE,
         )
 
 

@@ -12,7 +12,7 @@ from tests.e2e.apps.web import app, work
 web = Flask(__name__)
 leasework = Leasework(web, app)
 GUNICORN = """
-from leasework.integrations.gunicorn import child_exit, node, pre_fork
+from leasework.integrations.gunicorn import node
 
 worker_class = "gthread"
 threads = 2

@@ -7,7 +7,7 @@ from typing import Any
 from tests.e2e.apps.web import app as app
 
 GUNICORN = """
-from leasework.integrations.gunicorn import child_exit, node, pre_fork
+from leasework.integrations.gunicorn import node
 
 worker_class = "uvicorn_worker.UvicornWorker"
 post_worker_init, worker_exit = node("tests.e2e.apps.no_lifespan:app")

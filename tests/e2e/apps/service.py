@@ -21,7 +21,6 @@ from tests.e2e.apps.journal import Entry, entries
 from tests.support.procs import Process, Processes
 from tests.support.wait import NeverHappened, until
 
-HOOKS = "from leasework.integrations.gunicorn import child_exit, pre_fork\n"
 WEB = "tests.e2e.apps.web:asgi"
 START_SECONDS = 40.0
 
@@ -30,7 +29,8 @@ OTHER_CONNECTIONS = (
 )
 
 POOLED = bool(os.environ.get("LEASEWORK_TEST_POOLER"))
-TIMINGS = Timings.derive(9)
+RECOVER_WITHIN = 9.0
+TIMINGS = Timings.derive(RECOVER_WITHIN)
 AT_ONCE = TIMINGS.lease - TIMINGS.renew
 """Others act on a certificate or a resignation before a lease can end. Without another load it
 takes less than 1 s, or one poll where LISTEN cannot work."""
@@ -137,13 +137,13 @@ class Service:
             "LEASEWORK_DSN": dsn,
             "LEASEWORK_NAME": name,
             "LEASEWORK_RELEASE": release,
-            "LEASEWORK_RECOVER_WITHIN": "9",
+            "LEASEWORK_RECOVER_WITHIN": str(RECOVER_WITHIN),
             "JOURNAL": str(self.journal),
             **env,
         }
         self.process: Process
 
-    def gunicorn(self, workers: int, *options: str, hooks: str = HOOKS) -> Service:
+    def gunicorn(self, workers: int, *options: str, hooks: str = "") -> Service:
         """``hooks``: the text of its gunicorn.conf.py."""
         kind = [] if "worker_class" in hooks else ["-k", "uvicorn_worker.UvicornWorker"]
         config = self._procs.folder / f"{self._label}.conf.py"

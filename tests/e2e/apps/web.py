@@ -37,20 +37,20 @@ async def work(ctx: Context, seconds: float = 0.0) -> None:
     note("work-done", ctx.job_id, ctx.attempt)
 
 
-if app.settings.release:
-
-    @app.once_per_deploy("warm")
-    @app.task(queue="work")
-    async def warm(ctx: Context) -> None:
-        note("warm-began", ctx.job_id, ctx.attempt)
-        if os.environ.get("WARM_HANGS") and ctx.attempt == 1:
-            await asyncio.Event().wait()
-        note("warm-done", ctx.job_id, ctx.attempt)
+@app.task(queue="work")
+async def warm(ctx: Context) -> None:
+    note("warm-began", ctx.job_id, ctx.attempt)
+    if os.environ.get("WARM_HANGS") and ctx.attempt == 1:
+        await asyncio.Event().wait()
+    note("warm-done", ctx.job_id, ctx.attempt)
 
 
 @asynccontextmanager
 async def own_lifespan(asgi_app: Any) -> AsyncIterator[dict[str, str]]:
     note("own-start")
+    if release := app.settings.release:
+        once = warm.using(unique=f"warm-{release}", unique_for=3600, on_conflict="return")
+        await once.enqueue()
     yield {"greeting": "from the user's own lifespan"}
     note("own-stop")
 

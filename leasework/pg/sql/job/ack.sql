@@ -22,8 +22,9 @@ with held as materialized (
     from unnest((select %(ids)s::uuid[]), (select %(tokens)s::bigint[]), (select %(states)s::text[]),
                 (select %(run_in)s::float8[]), (select %(errors)s::text[]), (select %(results)s::jsonb[]),
                 (select %(ran)s::float8[]), (select %(counts)s::bool[]), (select %(held)s::text[]),
-                (select %(tracebacks)s::text[]), (select %(waits)s::text[]))
-         as a (id, token, state, run_in, error, result, ran, counts, held_because, traceback, waits),
+                (select %(tracebacks)s::text[]), (select %(waits)s::text[]), (select %(fingerprints)s::text[]),
+                (select %(logs)s::text[]))
+         as a (id, token, state, run_in, error, result, ran, counts, held_because, traceback, waits, fingerprint, log),
          lateral (select ctid as at_row, attempt, node, cancel_requested from leasework.job j
                   where j.id = a.id and j.claim_token = a.token and j.node = %(node)s
                   for update skip locked) l
@@ -33,7 +34,7 @@ with held as materialized (
     returning j.*, h.over as ended,
               coalesce(%(now)s::timestamptz, statement_timestamp()) - make_interval(secs => h.ran) as began, h.result,
               coalesce(h.error, j.last_error) as error, 0 as undone, 0 as crashed, h.ran, h.error as said, h.traceback,
-              h.state as outcome
+              h.state as outcome, h.fingerprint, h.log
 ), {{job/_finish}}, back as (
     update leasework.job j
     set ready = false, node = null, started_at = null, progress = null, progress_note = null,
@@ -43,13 +44,16 @@ with held as materialized (
                  + make_interval(secs => case when leasework.has_come(h.id, h.waits) then 0 else h.run_in end)
     from held h
     where j.ctid = h.at_row and h.over is null
-    returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error, h.traceback
+    returning j.id, h.token, h.attempt, h.node, h.ran, coalesce(h.held_because, h.state) as outcome, h.error, h.traceback,
+              h.fingerprint, h.log
 ), tries as (
-    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error, traceback)
+    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error, traceback,
+                                   fingerprint, log)
     select t.id, t.token, t.attempt, t.node, m.clock - make_interval(secs => t.ran), m.clock, t.outcome, t.error,
-           t.traceback
-    from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error, traceback from gone
-          where outcome <> 'completed'
+           t.traceback, t.fingerprint, t.log
+    from (select id, claim_token as token, attempt, node, ran, ended as outcome, said as error, traceback, fingerprint, log
+          from gone
+          where outcome <> 'completed' or log is not null
           union all select * from back
           where outcome not in ('unknown_version', 'sleep', 'event', 'gather')) t, -- it never began, or is suspended
          (select coalesce(%(now)s::timestamptz, statement_timestamp()) as clock) m

@@ -1,6 +1,6 @@
--- Take a job from a live node because it ran longer than its requeue_after. The run counts like any other: without
--- further attempts the job is discarded. If a cancel was requested, the job ends. A row locked by the handler's own
--- transaction is skipped. The answer is the job's state now; running: it is locked; null: the claim was lost.
+-- Take a job from a live node because it ran longer than its requeue_after, or because a person took it away. The run
+-- counts like any other: without further attempts the job is discarded. If a cancel was requested, the job ends. A row
+-- locked by the handler's own transaction is skipped. Answers the job's state; running: locked; null: the claim was lost.
 -- A job whose outcome was written may wait with the same token but no node. It is not taken.
 -- edge: running -> available
 -- edge: running -> discarded
@@ -15,9 +15,11 @@ with mine as materialized (
     from leasework.job where id = %(job)s and claim_token = %(token)s and node is not null
     for update skip locked
 ), tries as (
-    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
+    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error,
+                                   fingerprint)
     select id, claim_token, attempt, node, started_at, coalesce(%(now)s::timestamptz, statement_timestamp()),
-           coalesce(over, 'requeued'), why
+           coalesce(over, 'requeued'), why,
+           case when why = 'was taken away' then '74bb49203ca0' else '95a35e427b4f' end -- as model/fingerprint.py has it
     from mine
     on conflict do nothing
 ), freed as (

@@ -33,9 +33,10 @@ with levels as materialized (
            (not (blamed or cancel_requested))::integer as undone, (blamed or cancel_requested)::integer as crashed
     from lost
 ), {{job/_back}}, tries as (
-    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error)
+    insert into leasework.attempt (job_id, claim_token, attempt, node, started_at, ended_at, outcome, error,
+                                   fingerprint)
     select l.id, l.claim_token, l.attempt, l.node, l.started_at, coalesce(%(now)s::timestamptz, statement_timestamp()),
-           'crashed', 'its worker died'
+           'crashed', 'its worker died', '3586af14c7c6' -- as model/fingerprint.py has it
     from lost l where l.blamed
     on conflict do nothing
 )

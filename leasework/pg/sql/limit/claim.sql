@@ -3,5 +3,7 @@
 -- locks: own node row FOR KEY SHARE, rows of limit_key FOR NO KEY UPDATE SKIP LOCKED (or those of one lane, in order), job
 --        rows FOR UPDATE SKIP LOCKED
 -- index: job_lane, job_holds_1, job_holds_2, limit_key_pkey, limits_pkey, weight_pkey, pause_pkey, node_pkey
-select * from leasework.claim_limited(%(node)s, %(epoch)s, %(queue)s, %(wanted)s, %(not_tasks)s, %(hints)s::text[],
+select id, task_name, queue, payload, priority, attempt, max_attempts, crashes, claim_token, timeout_seconds,
+    requeue_seconds, scheduled_for, history, schedule, deadlines, trace, version, lane, start_in
+from leasework.claim_limited(%(node)s, %(epoch)s, %(queue)s, %(wanted)s, %(not_tasks)s, %(hints)s::text[],
     %(after)s, %(visits)s, %(phase)s, %(ahead)s)

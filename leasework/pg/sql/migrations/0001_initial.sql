@@ -405,15 +405,10 @@ create table leasework.job_done (
 -- Days are created ahead. Rows that no day covers are kept here, so none is refused.
 create table leasework.job_done_default partition of leasework.job_done default;
 
--- When the oldest of the jobs ended that no day covers. No role may read a partition by its name.
-create function leasework.undated() returns timestamptz
-language sql stable security definer set search_path = pg_catalog, pg_temp
-return (select min(d.finished_at) from (select finished_at from leasework.job_done_default limit 10000) d);
-
 create index job_done_bad on leasework.job_done (state, id) where state <> 'completed';
 create index job_done_batch on leasework.job_done (batch, id) include (state) where batch is not null;
 
--- One row per attempt that did not just complete.
+-- One row per attempt that did not just complete, or whose log is kept.
 create table leasework.attempt (
     job_id       uuid        not null,
     claim_token  bigint      not null,
@@ -424,10 +419,15 @@ create table leasework.attempt (
     outcome      text        not null,
     error        text,
     traceback    text,
+    -- of one that failed: which errors are the same but for numbers and names, see model/fingerprint.py
+    fingerprint  text,
+    -- the last lines that it logged, if it failed or its task keeps them
+    log          text,
     primary key (job_id, claim_token)
-);
+) with (autovacuum_vacuum_insert_scale_factor = 0.02); -- so that counts of failures read their index alone
 create index attempt_ended on leasework.attempt (ended_at);
 create index attempt_outcome on leasework.attempt (outcome, ended_at);
+create index attempt_error on leasework.attempt (fingerprint, ended_at, job_id) where fingerprint is not null;
 
 -- Unique keys have a table of their own, because a job's row moves to job_done.
 create table leasework.job_key (
@@ -572,12 +572,6 @@ create table leasework.tick (
     primary key (app, schedule, fire_at)
 );
 create index tick_decided on leasework.tick (decided_at);
-
--- Rows of the ledger that were decided until then have been deleted: nobody knows what fired. No row: none has been.
-create table leasework.ledger_begin (
-    one boolean     primary key default true check (one),
-    at  timestamptz not null
-);
 
 -- ---- Deadlines ------------------------------------------------------------------------------
 -- Deadlines. armed -> met | breached | cancelled, once: the first to lock the row decides, and each
@@ -910,6 +904,29 @@ create table leasework.history (
     run          jsonb       not null default '{}',
     primary key (at, queue, task_name)
 );
+create index history_task on leasework.history (task_name, at);
+
+-- ---- Silences -------------------------------------------------------------------------------
+-- Problems that a person does not want to see for a while.
+
+create table leasework.silence (
+    kind     text        not null,
+    -- what the problem is about, as in queue:mail; '' is all of this kind
+    subject  text        not null default '',
+    until    timestamptz not null,
+    who      text        not null,
+    reason   text        not null,
+    primary key (kind, subject)
+);
+
+-- ---- Sessions of the dashboard ---------------------------------------------------------------
+-- A session that its person has ended. The row '' says how many times an admin has ended all of them.
+
+create table leasework.ended_session (
+    session text        primary key,
+    times   bigint      not null default 1,
+    at      timestamptz not null
+);
 
 -- ---- Counts ---------------------------------------------------------------------------------
 -- Counts for metrics, which only grow. Counting inserts a tally, without waiting for others. The leader regularly folds
@@ -941,7 +958,62 @@ end $$;
 create trigger tally_events after insert on leasework.event
 referencing new table as fresh for each statement execute function leasework.tally_events();
 
--- A minute may be counted again: tally only its growth.
+-- Only a login that may execute this function records what people do. A worker's may not.
+create function leasework.note_act() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$
+begin
+    if not has_function_privilege('leasework.note_act()', 'execute') then
+        raise insufficient_privilege using message = 'permission denied: only the role operator records what people do';
+    end if;
+    return new;
+end $$;
+
+create trigger note_act before insert on leasework.event
+for each row when (new.kind = 'person_acted') execute function leasework.note_act();
+
+-- Delete expired records, at most `most` of each kind. Who may not delete them otherwise keeps those of the last day,
+-- whatever they ask for.
+create function leasework.prune_records(days jsonb, most integer, clock timestamptz) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    newest timestamptz := case when pg_has_role(session_user, current_user, 'usage') then 'infinity'
+                               else now() - interval '1 day' end;
+    gone   bigint;
+begin
+    with e as (
+        delete from leasework.event where id in (
+            select id from leasework.event
+            where at < newest and at < clock - make_interval(days => (days ->> 'events')::integer)
+            order by at limit most)
+        returning 1
+    ), t as (
+        delete from leasework.tick x using (
+            select app, schedule, fire_at from leasework.tick
+            where decided_at < newest and decided_at < clock - make_interval(days => (days ->> 'ticks')::integer)
+            order by decided_at limit most) old
+        where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
+        returning 1
+    ), a as (
+        delete from leasework.attempt x using (
+            select job_id, claim_token from leasework.attempt
+            where ended_at < newest and ended_at < clock - make_interval(days => (days ->> 'attempts')::integer)
+            order by ended_at limit most) old
+        where (x.job_id, x.claim_token) = (old.job_id, old.claim_token)
+        returning 1
+    ), h as (
+        delete from leasework.history x using (
+            select at, queue, task_name from leasework.history
+            where at < newest and at < clock - make_interval(days => (days ->> 'history')::integer)
+            order by at limit most) old
+        where (x.at, x.queue, x.task_name) = (old.at, old.queue, old.task_name)
+        returning 1
+    )
+    select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from h)
+    into gone;
+    return gone;
+end $$;
+
+-- A minute may be counted again: tally only its growth. The part of a run is its class and its task.
 create function leasework.tally_jobs() returns trigger
 language plpgsql as $$
 begin
@@ -952,8 +1024,8 @@ begin
             ('discarded', f.discarded), ('quarantined', f.quarantined), ('failed', f.failed)) c (name, n)
         where c.n <> 0 group by 1, 2, 3
         union all
-        select t.name, f.queue, c.class, sum(c.n::bigint)
-        from fresh f cross join lateral (values ('wait', f.wait), ('run', f.run)) t (name, counts)
+        select t.name, f.queue, c.class || t.task, sum(c.n::bigint)
+        from fresh f cross join lateral (values ('wait', f.wait, ''), ('run', f.run, ' ' || task_name)) t (name, counts, task)
         cross join lateral jsonb_each_text(t.counts) c (class, n)
         group by 1, 2, 3;
     else
@@ -965,9 +1037,10 @@ begin
             ('failed', f.failed - s.failed)) c (name, n)
         where c.n > 0 group by 1, 2, 3
         union all
-        select t.name, f.queue, c.class, sum(c.n::bigint - coalesce((t.before ->> c.class)::bigint, 0))
+        select t.name, f.queue, c.class || t.task, sum(c.n::bigint - coalesce((t.before ->> c.class)::bigint, 0))
         from fresh f join stale s using (at, queue, task_name)
-        cross join lateral (values ('wait', f.wait, s.wait), ('run', f.run, s.run)) t (name, counts, before)
+        cross join lateral (values ('wait', f.wait, s.wait, ''), ('run', f.run, s.run, ' ' || task_name))
+            t (name, counts, before, task)
         cross join lateral jsonb_each_text(t.counts) c (class, n)
         where c.n::bigint > coalesce((t.before ->> c.class)::bigint, 0)
         group by 1, 2, 3;
@@ -1250,10 +1323,10 @@ language sql stable as $$
         where w.place < most)
     select lane, place from walk $$;
 
--- Claim jobs that wait in the lanes of a queue, at most `wanted`. It first tries the lanes in `hints`, in which a job has
--- just ended, and then at most `visits` lanes from the one after `after`. Hints are null while claims find plenty: then
--- nothing is counted before it is locked, because most lanes have room. A claim takes jobs whose tokens arrive within
--- `ahead` seconds, and says in start_in when each may start: a bucket of one would lose what a late claim misses.
+-- Claim jobs that wait in the lanes of a queue, at most `wanted`. It tries at most `visits` lanes from the one after
+-- `after`, and then those in `hints`, where a job has just ended: in the other order, a lane behind many full ones would
+-- never have its turn. Hints are null while claims find plenty: then nothing is counted before it is locked. A claim takes
+-- jobs whose tokens arrive within `ahead` seconds, and says in start_in when each may start: or a bucket of one loses time.
 --
 -- 1. A look without locks finds lanes with room. Each gets its share of `wanted` by its weight: systematic sampling,
 --    for which the worker moves the phase by the golden ratio.
@@ -1262,9 +1335,9 @@ language sql stable as $$
 -- 3. It counts again in a later statement, whose snapshot sees every committed claim of these keys. A job fits if its
 --    keys are all locked here and have room for it and all jobs before it.
 --
--- A row without id says where the walk ended (lane), how many lanes it passed until there (attempt) of those that it saw
--- (crashes), how much of the share of the last one is left (priority), whether it saw the end of the queue (history), and
--- in how many seconds the first key opens that lacks only tokens (start_in).
+-- A row without id says where the walk ended (lane), how many lanes it passed until there (attempt; more than it saw: also
+-- those of the hints) of those that it saw (crashes), how much of the share of the last one is left (priority), whether
+-- it saw the end of the queue (history), and in how many seconds the first key opens that lacks only tokens (start_in).
 create function leasework.claim_limited(claimant uuid, its_epoch integer, of_queue text, wanted integer,
     not_tasks text[], hints text[], after text, visits integer, phase float8, ahead float8)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
@@ -1274,20 +1347,10 @@ returns table (id uuid, task_name text, queue text, payload jsonb, priority smal
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    seen     text[];
-    wrapped  boolean;
-    keys     text[];
-    locked   text[];
-    lanes    text[];
-    shares   integer[];
-    ends     text;
-    rest     integer;
-    clk      timestamptz := clock_timestamp();
-    opens    float8;
-    timeline bigint;
-    picked   tid[];
-    starts   float8[];
-    full_names text[]; full_rooms float8[];
+    seen     text[];  keys   text[];    locked     text[];
+    lanes    text[];  shares integer[]; ends       text; rest integer;
+    walked   integer; opens  float8;    clk        timestamptz := clock_timestamp(); wrapped boolean;
+    picked   tid[];   starts float8[];  has_rate   boolean; timeline bigint; full_names text[]; full_rooms float8[];
 begin
     if exists (select 1 from leasework.pause p where p.kind = 'queue' and p.name = of_queue) then
         return;
@@ -1298,8 +1361,9 @@ begin
         seen := seen || array(select w.lane from leasework.lanes_after(of_queue, '', visits - cardinality(seen)) w
                               where w.lane <= after order by w.place);
     end if;
+    walked := cardinality(seen);
     if hints is not null then
-        seen := array(select l from unnest(hints) l where l <> all (seen)) || seen;
+        seen := seen || array(select l from unnest(hints) l where l <> all (seen));
         keys := array(select distinct k from unnest(seen) l, unnest(leasework.lane_keys(l)) k);
         with room as materialized ( -- so that each key is counted once
             select r.key, case when r.opens > 0 then 0 else r.slots end as slots, r.tokens + r.rate * ahead as tokens,
@@ -1313,27 +1377,35 @@ begin
         where r.room < wanted;
     end if;
     if cardinality(seen) = 0 then return; end if;
-    with lane as (
-        select l.lane, l.place, coalesce(min(w.set_weight), min(w.weight), 1) as weight, coalesce(min(r.room), 1e6) as room
-        from unnest(seen) with ordinality l (lane, place)
-        left join lateral unnest(leasework.lane_keys(l.lane)) k on full_names is not null
-        left join unnest(full_names, full_rooms) r (key, room) on r.key = k
-        left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(l.lane, '|', 1)
-        group by 1, 2
-    ), summed as (
-        select l.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from lane l
-        where room >= 1 and weight > 0
-    ), shared as (
-        select s.lane, s.place, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
-        from summed s, lateral (select case when wrapped then greatest(1, wanted / s.whole) else 1 end as f) f
-    ), chosen as (
-        select * from (select h.*, sum(share) over (order by place) - share as before from shared h where share > 0) h
-        where before < wanted
-    )
-    select array_agg(c.lane order by place), array_agg(least(share, wanted - before)::integer order by place),
-           case when sum(share) >= wanted then (array_agg(c.lane order by place desc))[1] end,
-           greatest(sum(share) - wanted, 0)
-    into lanes, shares, ends, rest from chosen c;
+    if hints is null and not wrapped and '|' = all (select left(l, 1) from unnest(seen) l) then
+        lanes := seen[1:wanted]; -- lanes without tenants have the same weight: one job of each
+        shares := array_fill(1, array[cardinality(lanes)]); ends := lanes[cardinality(lanes)];
+    else
+        with lane as (
+            select l.lane, l.place, coalesce(min(w.set_weight), min(w.weight), 1) as weight, coalesce(min(r.room), 1e6) as room
+            from unnest(seen) with ordinality l (lane, place)
+            left join lateral unnest(leasework.lane_keys(l.lane)) k on full_names is not null
+            left join unnest(full_names, full_rooms) r (key, room) on r.key = k
+            left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(l.lane, '|', 1)
+            group by 1, 2
+        ), summed as (
+            select l.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from lane l
+            where room >= 1 and weight > 0 and (not_tasks = '{}' or (
+                select true from leasework.job j where j.held_because = 'limit' and j.queue = of_queue
+                and j.lane = l.lane and j.task_name <> all (not_tasks) limit 1))
+        ), shared as (
+            select s.lane, s.place, s.upto, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
+            from summed s, lateral (select case when wrapped or hints is not null then greatest(1, wanted / whole) else 1 end as f) f
+        ), chosen as (
+            select * from (select h.*, sum(share) over (order by place) - share as before from shared h where share > 0) h
+            where before < wanted
+        )
+        select array_agg(c.lane order by turn), array_agg(least(share, wanted - before)::integer order by turn),
+               case when sum(share) >= wanted then (array_agg(c.lane order by place desc))[1] end,
+               greatest(sum(share) - wanted, 0)
+        into lanes, shares, ends, rest -- the first is drawn by weight: a key of theirs may have room for one job only
+        from (select *, place + case when upto < phase * max(upto) over () then 1000 else 0 end as turn from chosen) c;
+    end if;
     ends := coalesce(ends, seen[cardinality(seen)]);
     if lanes is not null then
         perform from leasework.node n where n.id = claimant and n.epoch = its_epoch for key share;
@@ -1383,18 +1455,20 @@ begin
         )
         select array_agg(b.at_row order by b.place) filter (where coalesce(j.fits, true)),
                array_agg(greatest(j.start_in, 0) order by b.place) filter (where coalesce(j.fits, true)),
-               least(opens, min(j.start_in - ahead) filter (where not j.fits and j.has_slot))
-        into picked, starts, opens
+               least(opens, min(j.start_in - ahead) filter (where not j.fits and j.has_slot)),
+               (select bool_or(r.rate is not null) from room r)
+        into picked, starts, opens, has_rate
         from best b left join judged j on j.at_row = b.at_row;
         if picked is not null then
-            -- before the rows move
-            update leasework.limit_key k
-            set filled_at = clk, tokens = r.tokens - u.cost
-            from (select key, sum(coalesce(j.costs[o], 1)) as cost
-                  from leasework.job j, unnest(leasework.lane_keys(j.lane)) with ordinality p (key, o)
-                  where j.ctid = any (picked) group by 1) u
-            join leasework.rooms(locked, clk) r on r.key = u.key and r.rate is not null
-            where k.key = u.key;
+            if has_rate then -- before the rows move
+                update leasework.limit_key k
+                set filled_at = clk, tokens = r.tokens - u.cost
+                from (select key, sum(coalesce(j.costs[o], 1)) as cost
+                      from leasework.job j, unnest(leasework.lane_keys(j.lane)) with ordinality p (key, o)
+                      where j.ctid = any (picked) group by 1) u
+                join leasework.rooms(locked, clk) r on r.key = u.key and r.rate is not null
+                where k.key = u.key;
+            end if;
             timeline := leasework.timeline();
             insert into leasework.claimed_to as c (node, queue, level, seat)
             select claimant, of_queue, n.level, n.seat + 10000
@@ -1415,8 +1489,8 @@ begin
         end if;
     end if;
     id := null; task_name := null; queue := of_queue;
-    lane := ends; history := wrapped; priority := least(coalesce(rest, 0), 32767); start_in := greatest(opens, 0);
-    attempt := least(array_position(seen, ends), 32767); crashes := least(cardinality(seen), 32767);
+    attempt := least(array_position(seen, ends), 32767); crashes := walked; lane := coalesce(seen[least(attempt, walked)], after);
+    history := wrapped; priority := least(coalesce(rest, 0), 32767); start_in := opens;
     return next;
 end $$;
 
@@ -1743,7 +1817,7 @@ create table leasework.inbox (
     job     uuid        not null,
     name    text        not null,
     payload jsonb,
-    at      timestamptz not null,
+    at      timestamptz not null constraint clock check (at between '0002-01-01 00:00Z' and '9000-01-01 00:00Z'),
     primary key (job, name, id)
 );
 create unique index inbox_id on leasework.inbox (id);
@@ -1986,8 +2060,8 @@ begin
     for b in
         select * from leasework.batch x
         where x.ended_at is null and not exists (select 1 from leasework.job j where j.batch = x.id)
-        order by x.made_at limit 100 for update skip locked
-    loop
+        order by x.made_at for update skip locked
+    loop exit when ended >= 100 or clock_timestamp() > statement_timestamp() + interval '2 seconds';
         -- a row that somebody's transaction has locked must not hold up the other batches
         perform from leasework.job j where j.id = b.parent for no key update skip locked;
         continue when not found and exists (select 1 from leasework.job j where j.id = b.parent);
@@ -2002,7 +2076,7 @@ begin
             perform leasework.call_back(case when bad = 0 then b.on_success else b.on_failure end, 'batch', info,
                                         case when bad = 0 then 'on_success' else 'on_failure' end || ' of batch ' || b.id, moment);
         exception when lock_not_available or deadlock_detected then
-            continue; -- a key of its calls is held: the next round
+            perform set_config('lock_timeout', '1ms', true); continue; -- a key of its calls is held: the next round
         end;
         if b.parent is not null then
             -- also if it does not wait yet: as in leasework.send_signal
@@ -2271,7 +2345,7 @@ create view leasework.jobs as
            j.tags, case when j.cancel_requested then j.last_error end as reason,
            case when not j.cancel_requested then
                (select a.traceback from leasework.attempt a
-                where a.job_id = j.id and a.error = j.last_error order by a.claim_token desc limit 1) end as traceback
+                where a.job_id = j.id and a.error = j.last_error order by a.claim_token desc limit 1) end as traceback, j.batch
     from leasework.job j
     union all
     select d.id, d.task_name, d.queue, d.payload, d.state, d.priority, d.created_at, coalesce(d.tick_at, d.run_at),
@@ -2282,7 +2356,7 @@ create view leasework.jobs as
            case when d.state in ('cancelled', 'completed') then d.last_error end,
            case when d.state not in ('cancelled', 'completed') then
                (select a.traceback from leasework.attempt a
-                where a.job_id = d.id and a.error = d.last_error order by a.claim_token desc limit 1) end
+                where a.job_id = d.id and a.error = d.last_error order by a.claim_token desc limit 1) end, d.batch
     from leasework.job_done d;
 
 create view leasework.leaders as
@@ -2474,11 +2548,11 @@ alter function leasework.claim(uuid, integer, text[], integer[], text[], bigint,
     set plan_cache_mode = force_generic_plan;
 alter function leasework.claim_limited(uuid, integer, text, integer, text[], text[], text, integer, float8, float8)
     set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan;
-revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean) from public;
-revoke execute on function leasework.partitions(timestamptz, integer, integer) from public;
+revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean), leasework.partitions(timestamptz, integer, integer),
+    leasework.prune_records(jsonb, integer, timestamptz) from public;
 -- otherwise a trigger on a temporary table could enqueue any job
 revoke execute on function leasework.failed(), leasework.succeeded() from public;
-revoke execute on function leasework.send_signal(uuid, text, jsonb, timestamptz, boolean) from public;
-revoke execute on function leasework.make_batch(uuid, jsonb, jsonb, timestamptz, boolean) from public;
+revoke execute on function leasework.send_signal(uuid, text, jsonb, timestamptz, boolean),
+    leasework.make_batch(uuid, jsonb, jsonb, timestamptz, boolean) from public;
 
 select made from leasework.partitions(now(), 7, 36500);

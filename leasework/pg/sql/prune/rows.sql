@@ -1,34 +1,13 @@
 -- Delete expired rows, a bounded batch of each kind. An expired key is locked before it is deleted, because a new job
 -- may be taking it over; then it stays. A row of repeated is kept for two hours after its job was last seen.
 -- locks: the rows; expired keys that are not locked
--- index: event_at, event_pkey, tick_decided, tick_pkey, attempt_ended, attempt_pkey, job_key_held, job_key_pkey, history_pkey, job_pkey, ledger_begin_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey, step_at, job_done_pkey, batch_ended, batch_pkey, inbox_id; a scan of node, death, signal, stack, limit_key, repeated, step and inbox
+-- index: job_key_held, job_key_pkey, job_pkey, limits_pkey, job_holds_1, job_holds_2, limit_key_pkey, step_at, job_done_pkey, batch_ended, batch_pkey, inbox_id; a scan of node, death, signal, stack, limit_key, repeated, step and inbox
 with clock as (
     select coalesce(%(now)s::timestamptz, now()) as at
 ), kept as (
-    select * from jsonb_to_record(%(days)s::jsonb) as d (events integer, ticks integer, attempts integer, history integer, finished integer)
+    select * from jsonb_to_record(%(days)s::jsonb) as d (events integer, finished integer)
 ), e as (
-    delete from leasework.event where id in (
-        select id from leasework.event
-        where at < (select at from clock) - make_interval(days => (select events from kept))
-        order by at limit %(limit)s)
-    returning 1
-), t as (
-    delete from leasework.tick x using (
-        select app, schedule, fire_at from leasework.tick
-        where decided_at < (select at from clock) - make_interval(days => (select ticks from kept))
-        order by decided_at limit %(limit)s) old
-    where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
-    returning x.decided_at
-), b as (
-    insert into leasework.ledger_begin as b (at) select max(decided_at) from t having count(*) > 0
-    on conflict on constraint ledger_begin_pkey do update set at = greatest(b.at, excluded.at)
-), a as (
-    delete from leasework.attempt x using (
-        select job_id, claim_token from leasework.attempt
-        where ended_at < (select at from clock) - make_interval(days => (select attempts from kept))
-        order by ended_at limit %(limit)s) old
-    where (x.job_id, x.claim_token) = (old.job_id, old.claim_token)
-    returning 1
+    select leasework.prune_records(%(days)s::jsonb, %(limit)s, (select at from clock)) as gone
 ), d as (
     delete from leasework.death where node in (
         select node from leasework.death, clock
@@ -38,13 +17,6 @@ with clock as (
     delete from leasework.job_key where key in (
         select key from leasework.job_key where held_until < (select at from clock)
         limit %(limit)s for update of job_key skip locked)
-    returning 1
-), h as (
-    delete from leasework.history x using (
-        select at, queue, task_name from leasework.history
-        where at < (select at from clock) - make_interval(days => (select history from kept))
-        order by at limit %(limit)s) old
-    where (x.at, x.queue, x.task_name) = (old.at, old.queue, old.task_name)
     returning 1
 ), s as (
     delete from leasework.signal where not exists (select 1 from leasework.node n where n.id = signal.node)
@@ -96,7 +68,6 @@ with clock as (
           and (select true from leasework.job j where j.id = x.parent) is null limit %(limit)s)
     returning 1
 )
-select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from d)
-       + (select count(*) from k) + (select count(*) from h) + (select count(*) from s)
+select (select gone from e) + (select count(*) from d) + (select count(*) from k) + (select count(*) from s)
        + (select count(*) from l) + (select count(*) from r) + (select count(*) from m)
        + (select count(*) from p) + (select count(*) from i) + (select count(*) from c)

@@ -6,7 +6,8 @@
 -- planned once, because to plan each heartbeat anew costs as much as to run it.
 -- locks: none
 -- index: none
-select set_config('synchronous_commit', %(commit)s, false),
+select set_config('search_path', 'pg_catalog, pg_temp', false), -- nobody else's function runs with our rights
+       set_config('synchronous_commit', %(commit)s, false),
        set_config('default_transaction_isolation', 'read committed', false),
        set_config('statement_timeout', %(statement_ms)s, false),
        set_config('lock_timeout', '5s', false),

@@ -5,15 +5,17 @@
 -- locks: none
 -- index: attempt_outcome (in order), job_pkey, job_done_pkey, history_pkey (in order)
 with clock as materialized (
-    select coalesce(%(now)s::timestamptz, now()) as at
+    select coalesce(%(now)s::timestamptz, now()) as at,
+           -- whole minutes, as in the history: both sides of a share begin at the same moment
+           date_trunc('minute', coalesce(%(now)s::timestamptz, now()) - make_interval(secs => %(seconds)s)) as since
 ), bad as materialized (
     select a.job_id, a.outcome, a.ended_at, a.error from leasework.attempt a
     where a.outcome = %(outcome)s
-      and a.ended_at > (select at from clock) - make_interval(secs => %(seconds)s)
+      and a.ended_at >= (select since from clock)
     order by a.ended_at desc limit %(limit)s
 ), span as materialized (
     select case when count(*) >= %(limit)s then min(ended_at)
-                else (select at from clock) - make_interval(secs => %(seconds)s) end as since
+                else (select since from clock) end as since
     from bad
 ), counted as materialized (
     select greatest((select max(h.at) from leasework.history h) + interval '1 minute', since) as until from span
@@ -33,7 +35,7 @@ with clock as materialized (
            sum(h.completed + h.cancelled + h.discarded + h.quarantined) as n
     from leasework.history h
     where %(outcome)s = 'discarded' and (select count(*) from bad) >= %(limit)s
-      and h.at > (select at from clock) - make_interval(secs => %(seconds)s)
+      and h.at >= (select since from clock)
       and h.task_name <> all (select task from named where task is not null)
     group by 1 having sum(h.discarded) > 0
 )

@@ -1,16 +1,8 @@
--- Counts for status, each capped, so that a full queue needs no scan. The job that has been due for longest is at the
--- head of a level of a queue, and so are the running jobs, also those whose node does not exist and whose death no
--- rescuer will follow.
+-- Counts for status, each capped, so that a full queue needs no scan. Running jobs are at the head of a level of a queue,
+-- also those whose node does not exist and whose death no rescuer will follow.
 -- locks: none
 -- index: job_ready (in order), job_waiting (in order), job_unknown (in order), job_done_bad, death_pkey; a scan of node and death_open
-with recursive lane (queue, level) as (
-    (select j.queue, leasework.level(j.priority, j.fresh) from leasework.job j where j.ready order by 1, 2 limit 1)
-    union all
-    select n.queue, n.level from lane l cross join lateral (
-        select j.queue, leasework.level(j.priority, j.fresh) as level from leasework.job j
-        where j.ready and (j.queue, leasework.level(j.priority, j.fresh)) > (l.queue, l.level)
-        order by 1, 2 limit 1) n
-), lanes as materialized (
+with recursive {{job/_lanes}}, lanes as materialized (
     select * from lane limit 10000
 ), looked as materialized (
     select h.node from lanes l
@@ -19,17 +11,8 @@ with recursive lane (queue, level) as (
         where j.ready and j.queue = l.queue and leasework.level(j.priority, j.fresh) = l.level
         order by j.seat limit (select greatest(10000 / greatest(count(*), 1), 10) from lanes)) h
     where h.node is not null
-), head as materialized (
-    select l.queue, h.run_at
-    from lanes l
-    cross join lateral (
-        select j.run_at from leasework.job j
-        where j.ready and j.node is null and j.queue = l.queue and leasework.level(j.priority, j.fresh) = l.level
-        order by j.seat limit 1) h
 )
-select (select count(*) from (select 1 from leasework.job where ready limit 10000) x),
-       (select count(*) from looked),
-       (select count(*) from looked h
+select (select count(*) from looked h
         where not exists (select 1 from leasework.node n where n.id = h.node)
           and not exists (select 1 from leasework.death d where d.node = h.node and not d.settled)),
        (select count(*) from (select 1 from leasework.job where not ready and held_because is distinct from 'limit' limit 10000) x),
@@ -39,7 +22,5 @@ select (select count(*) from (select 1 from leasework.job where ready limit 1000
        (select coalesce(jsonb_agg(distinct task), '[]')
         from (select leasework.needs(task_name, version) as task from leasework.job
               where held_because in ('unknown_task', 'unknown_version') and not ready limit 1000) x),
-       (select coalesce(jsonb_object_agg(queue, seconds), '{}')
-        from (select queue, extract(epoch from coalesce(%(now)s::timestamptz, now()) - min(run_at))::float8 as seconds
-              from head group by queue) x),
-       leasework.undated()
+       (select coalesce(jsonb_agg(distinct task_name), '[]')
+        from (select task_name from leasework.job_done where state = 'quarantined' limit 1000) x)

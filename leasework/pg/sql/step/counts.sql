@@ -7,16 +7,14 @@ with clock as (
 ), untaken as materialized ( -- a failed job keeps its signals, for when a person runs it again
     select i.job, i.at, i.id from leasework.inbox i
     where (select true from leasework.job j where j.id = i.job) order by i.id limit 10000
+), suspended as materialized (
+    select held_because, run_at from leasework.job
+    where not ready and held_because is distinct from 'limit' and held_because in ('sleep', 'event', 'gather')
+    order by run_at limit 10000
 )
-select (select coalesce(jsonb_object_agg(because, jobs), '{}') from (
-            select held_because as because, count(*) as jobs from (
-                select held_because from leasework.job
-                where not ready and held_because is distinct from 'limit' and held_because in ('sleep', 'event', 'gather')
-                order by run_at limit 10000) x group by 1) y),
-       (select count(*) from (
-            select 1 from leasework.job, clock
-            where not ready and held_because is distinct from 'limit' and held_because in ('sleep', 'event', 'gather')
-              and run_at < clock.at - interval '1 minute' limit 10000) x),
+select (select coalesce(jsonb_object_agg(held_because, jobs), '{}') from (
+            select held_because, count(*) as jobs from suspended group by 1) x),
+       (select count(*) from suspended, clock where run_at < clock.at - interval '1 minute'),
        (select count(*) from untaken),
        (select extract(epoch from clock.at - u.at)::float8 from clock, untaken u order by u.id limit 1),
        (select job from untaken order by id limit 1),

@@ -1,10 +1,10 @@
--- Record steps under their claims, each of which is live until this commits. The answer has those that are recorded; a
--- repetition finds its own.
+-- Record steps under claims that are live until this commits. Answers the recorded ones; a repetition finds its own.
 -- locks: job rows FOR KEY SHARE
 -- index: job_pkey, step_pkey
 with mine as materialized (
-    select a.* from unnest((select %(jobs)s::uuid[]), (select %(tokens)s::bigint[]), (select %(names)s::text[]),
-                           (select %(results)s::jsonb[]), (select %(seconds)s::float8[]))
+    select a.* from unnest((select %(steps_job)s::uuid[]), (select %(steps_token)s::bigint[]),
+                           (select %(steps_name)s::text[]), (select %(steps_result)s::jsonb[]),
+                           (select %(steps_seconds)s::float8[]))
                     as a (job, token, name, result, seconds),
          lateral (select 1 from leasework.job j where j.id = a.job and j.claim_token = a.token and j.node = %(node)s
                   for key share) l

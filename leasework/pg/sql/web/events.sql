@@ -3,7 +3,8 @@
 -- index: event_pkey (in order)
 with looked as materialized (
     select e.id, e.at, e.kind, e.level, e.worker_id, e.fields,
-           (%(kind)s::text is null or e.kind = %(kind)s) and (%(level)s::text is null or e.level = %(level)s) as ok
+           (%(kind)s::text is null or e.kind = %(kind)s) and (%(level)s::text is null or e.level = %(level)s)
+           and (%(worker)s::text is null or e.worker_id = %(worker)s) as ok
     from leasework.events e
     where %(before)s::bigint is null or e.id < %(before)s
     order by e.id desc limit %(scan)s

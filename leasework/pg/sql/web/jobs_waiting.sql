@@ -1,11 +1,11 @@
 -- Scan the jobs that wait for their time, the next due first: ids and when they are due.
 -- locks: none
--- index: job_waiting; job_pkey, where an id is looked for by its beginning
+-- index: job_waiting, attempt_pkey, step_pkey; job_pkey, where an id is looked for by its beginning
 with looked as materialized (
     select j.id, j.run_at,
            case when j.held_because = 'retryable' then 'retryable' else 'scheduled' end = %(state)s
            and {{job/_matches}} as ok
-    from leasework.job j
+    from (select *, greatest(claimed_at, created_at) as changed from leasework.job) j
     where not j.ready and j.held_because is distinct from 'limit' and j.run_at >= %(due)s and (j.run_at, j.id) > (%(due)s, %(after)s)
       and j.id >= %(first)s and j.id <= %(last)s
     order by j.run_at, j.id limit %(scan)s

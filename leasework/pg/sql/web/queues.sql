@@ -1,8 +1,7 @@
 -- Each of at most "limit" queues with work: how many jobs are ready, how many of these run, and which available one has
--- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. Beyond that, the
--- planner's statistics give an estimate, as if the share of due jobs were the same in all queues (null: there are no
--- statistics yet). The oldest is sought at the head of each level of a queue: a bound on (queue, level) pairs would hide
--- the queues after one with many priorities.
+-- been due for longest. It counts a bounded number at the head of each queue, over all its priorities. The
+-- oldest is sought at the head of each level of a queue: a bound on (queue, level) pairs would hide the queues after one
+-- with many priorities.
 -- locks: none
 -- index: job_ready (in order)
 with recursive line (queue) as (
@@ -45,21 +44,8 @@ with recursive line (queue) as (
                   order by j.seat limit (select rows from most)) x
             where x.node is null order by x.run_at, x.id limit 1) h
         order by h.run_at, h.id limit 1) o on true
-), due (share) as (
-    select sum(v.share) from pg_stats s
-    cross join lateral unnest(s.most_common_vals::text::bool[], s.most_common_freqs) as v (ready, share)
-    where s.schemaname = 'leasework' and s.tablename = 'job' and s.attname = 'ready' and v.ready
-), common as (
-    select v.queue, v.share * due.share * c.reltuples as rows
-    from due cross join pg_class c
-    join pg_stats s on s.schemaname = 'leasework' and s.tablename = 'job' and s.attname = 'queue'
-    cross join lateral unnest(s.most_common_vals::text::text[], s.most_common_freqs) as v (queue, share)
-    where c.oid = 'leasework.job'::regclass and c.reltuples > 0
 )
-select t.queue, t.n, t.running, t.capped, t.oldest_seconds, t.oldest_id,
-       (select greatest(c.rows, t.n)::bigint from common c where t.capped and c.queue = t.queue)
-from (
-    select queue, n, running, n >= (select rows from most) as capped, id as oldest_id,
-           extract(epoch from coalesce(%(now)s::timestamptz, now()) - run_at)::float8 as oldest_seconds
-    from counted) t
-order by t.queue
+select queue, n, running, n >= (select rows from most) as capped,
+       extract(epoch from coalesce(%(now)s::timestamptz, now()) - run_at)::float8, id
+from counted
+order by queue

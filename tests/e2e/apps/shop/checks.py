@@ -9,7 +9,6 @@ from unittest import mock
 
 import psycopg
 from asgiref.sync import async_to_sync, sync_to_async
-from django.contrib.admin.sites import site
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import connection, transaction
@@ -23,7 +22,6 @@ from leasework.integrations.django.models import Job, Schedule
 from leasework.testing import (
     assert_enqueued,
     drain,
-    eager,
     open_rival_session,
     sync,
     sync_context,
@@ -181,11 +179,6 @@ class Committed(TransactionTestCase):
         app.sync.enqueue(read_users.job())
         record = sync.drain(app)[0]
         self.assertEqual(record.result, ["ada", "eve"], record.last_error)
-
-    async def test_an_eager_job_leaves_no_connection_open(self):
-        with eager(app):
-            await add_user.enqueue(name="ada")
-        await sync_to_async(self.no_other_connection_is_open)()
 
     def test_middleware_leaves_no_connection_open(self):
         @app.middleware
@@ -354,13 +347,3 @@ class Dashboard(TransactionTestCase):
         self.assertEqual(self.cancel(client, token).status_code, 403)
         views._site.cache_clear()
         self.assertEqual(self.cancel(client, token).status_code, 303)
-
-    def test_the_admin_leads_to_it(self):
-        client, _ = self.client_of(is_staff=True)
-        index = client.get("/admin/")
-        for entry, model in ("job", Job), ("schedule", Schedule):
-            self.assertContains(index, f"/admin/leasework/{entry}/")
-            page = client.get(f"/admin/leasework/{entry}/")
-            self.assertRedirects(page, f"/ops/jobs/{entry}s", fetch_redirect_response=False)
-            self.assertEqual(client.get(f"/admin/leasework/{entry}/add/").status_code, 403)
-            self.assertIn(model, site._registry)

@@ -36,7 +36,7 @@ class Definitions(SimpleTestCase):
         self.assertTrue(backend.supports_get_result and backend.supports_priority)
 
     def test_a_task_is_known_to_workers_as_soon_as_it_is_defined(self):
-        names = app.registry.names()
+        names = [task.name for task in app.registry]
         for one in (*SYNC_AND_ASYNC, tasks.mail, tasks.who_am_i):
             self.assertIn(one.module_path, names)
         self.assertLessEqual({"default", "mail", "bulk"}, app.registry.queues())
@@ -283,7 +283,7 @@ class Runs(TransactionTestCase):
         path = f"{__name__}.imported_late"
         with self.assertRaisesRegex(ConfigError, f"the task '{path}' is defined too late"):
             asyncio.run(define())
-        self.assertNotIn(path, app.registry.names())
+        self.assertIsNone(app.registry.find(path))
         self.assertEqual(asyncio.run(define(execute=False)).module_path, path)
         app.registry._tasks.pop(path)
 

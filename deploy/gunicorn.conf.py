@@ -1,1 +1,0 @@
-from leasework.integrations.gunicorn import child_exit, pre_fork  # noqa: F401

@@ -1,2 +1,0 @@
-workers = 4
-worker_class = "uvicorn_worker.UvicornWorker"

@@ -1,4 +1,0 @@
--- The moment from which the ledger is complete.
--- locks: none
--- index: a scan of ledger_begin
-select at from leasework.ledger_begin

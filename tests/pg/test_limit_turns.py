@@ -1,0 +1,147 @@
+"""Whose turn it is: lanes, tenants and queues that wait beside full ones, or for the same key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from leasework import App
+from leasework.jobs.limited import POLL_SECONDS, VISITS, LaneWalk
+from leasework.store.limits import Walk
+from tests.pg.bench import Bench
+from tests.pg.test_limits import obeyed
+from tests.support.wait import until_async
+
+Sql = Callable[..., Awaitable[list[Any]]]
+
+
+async def test_a_key_behind_many_full_ones_has_its_turn_while_others_go_on(app: App) -> None:
+    ended: Counter[str] = Counter()
+    before: list[int] = []
+    names = ("ahead", "full", "last")  # in the order of the walk
+    limits = {name: app.limit(name, concurrency=1, key="key") for name in names}
+
+    @app.task
+    async def run(key: str) -> None:
+        if key == "last":
+            before.append(ended.total())
+        ended[key] += 1
+
+    def jobs(limit: str, keys: Iterable[Any]) -> list[Any]:
+        return [run.using(limits=[limits[limit]]).job(str(key)) for key in keys]
+
+    async with app.node():
+        pass  # it writes the definitions
+    await (await app.operator("ann", "test")).limits.pause("full")
+    await app.enqueue_many(jobs("full", range(1000)))
+    await app.enqueue_many(jobs("ahead", [1, 2] * 400))
+    await app.enqueue_many(jobs("last", ["last"]))
+    async with app.node(queues={"default": 2}):
+        await until_async(lambda: before, 60, "the last key")
+    assert before[0] < 400, "it did not wait for those that are never out of jobs"
+
+
+@pytest.mark.parametrize("lanes", [("a|vendor", "b|vendor"), ("|vendor", "|vendor|customer:b")])
+async def test_lanes_that_share_a_full_key_take_turns(
+    bench: Bench, sql: Sql, lanes: tuple[str, str]
+) -> None:
+    """As a worker claims between two walks, which is often if jobs are short."""
+    await _fill(sql, {"vendor": 1, "customer": 9}, lanes)
+    walk, ended = LaneWalk(), ["|vendor"]
+    turns: Counter[str | None] = Counter()
+    while turns.total() < 100:
+        asked = walk.asks(10, ended, now=1.0)
+        assert asked, "lanes in which jobs have ended are worth a claim"
+        wanted, *more = asked
+        found = await bench.store.claim_limited(bench.node, 1, "default", wanted, [], *more, 0.0)
+        walk.answered(found, wanted, asked[3], now=1.0)
+        assert len(found.jobs) == 1
+        await bench.ack(*found.jobs)
+        ended = [job.lane for job in found.jobs if job.lane]
+        turns.update(ended)
+    assert all(45 <= turns[lane] <= 55 for lane in lanes)
+
+
+async def test_queues_that_share_a_full_key_take_turns(app: App) -> None:
+    order: list[str] = []
+    vendor = app.limit("vendor", concurrency=1)
+
+    @app.task(limits=[vendor])
+    async def call(queue: str) -> None:
+        order.append(queue)
+
+    await app.enqueue_many([call.using(queue=q).job(q) for q in "ab" for _ in range(200)])
+    async with app.node(queues={"a": 5, "b": 5}):
+        await until_async(lambda: len(order) >= 200, what="half of the jobs")
+    assert min(Counter(order[:200])[queue] for queue in "ab") >= 40
+
+
+async def test_a_walk_over_full_lanes_rests_and_ended_jobs_give_back_all_their_room(
+    bench: Bench, sql: Sql
+) -> None:
+    await _fill(sql, {"one": 5}, ["|one"])
+    walk, ended = LaneWalk(), ["|one"]
+
+    async def claims(now: float) -> int:
+        """Claim until it rests. Return the number of jobs."""
+        jobs = 0
+        while asked := walk.asks(10, ended, now):
+            wanted, *more = asked
+            found = await bench.store.claim_limited(bench.node, 1, "default", wanted, [], *more, 0)
+            walk.answered(found, wanted, asked[3], now)
+            jobs += len(found.jobs)
+            ended.clear()
+        return jobs
+
+    assert await claims(now=1.0) == 5
+    assert await claims(now=2.0) == 0
+    assert walk.look_at >= 2.0 + POLL_SECONDS, "no bucket fills: nothing to come back for sooner"
+    await sql("update leasework.job set ready = false, held_because = 'limit', node = null")
+    found = await bench.store.claim_limited(bench.node, 1, "default", 10, [], ["|one"], "", 0, 0, 0)
+    assert len(found.jobs) == 5
+
+
+def test_a_walk_that_waited_for_a_slot_rests_no_longer_for_that() -> None:
+    walk = LaneWalk()
+    assert walk.asks(0, [], now=1.0)
+    assert walk.asks(5, [], now=9.0)
+    walk.answered(Walk([], passed=1, seen=1), 5, VISITS, now=9.0)
+    assert walk.look_at == 9.0 + POLL_SECONDS
+
+
+async def _fill(sql: Sql, limits: dict[str, int], lanes: Iterable[str]) -> None:
+    """A hundred jobs in each lane."""
+    for limit in limits.items():
+        await sql("insert into leasework.limits (name, concurrency) values (%s, %s)", limit)
+    await sql(
+        "insert into leasework.job (id, queue, task_name, payload, lane, ready, held_because)"
+        " select leasework.new_id(), 'default', 't', '{}', lane, false, 'limit'"
+        " from unnest(%s::text[]) lane, generate_series(1, 100)",
+        [list(lanes)],
+    )
+
+
+async def test_lanes_of_a_paused_task_hold_up_no_other_one(app: App) -> None:
+    ran = asyncio.Event()
+    first, last = (app.limit(name, concurrency=1, key="key") for name in ("first", "last"))
+
+    @app.task(limits=[first])
+    async def stays(key: int) -> None: ...
+
+    @app.task(limits=[last])
+    async def runs(key: int) -> None:
+        ran.set()
+
+    await app.enqueue_many([stays.job(n) for n in range(1000)])
+    await (await app.operator("ann", "test")).tasks.pause(stays.name)
+    async with app.node(queues={"default": 1}) as node:
+        await obeyed(node, "task", stays.name)
+        claim = node._claimer.claim_limited = AsyncMock(side_effect=node._claimer.claim_limited)
+        await runs.enqueue(1)
+        await asyncio.wait_for(ran.wait(), 60)
+    assert claim.await_count < 100, "it did not ask once for each of the lanes"
