@@ -89,16 +89,16 @@ async def test_a_schedule_that_somebody_deleted_loses_no_moment(made: Database, 
     process, told = made.process(), list[Any]()
     await process.step()
     service = syncer(process, [planned("a")], told)
+    before = await process.store.database_now(None)
     await service.tick(None)
     await made.sql(by_hand)
-    seen = await process.store.database_now(None)
     # a whole interval passes before the next look
     process.clock.at += Tuning.sync_seconds
-    later = seen + timedelta(seconds=Tuning.sync_seconds)
+    later = await process.store.database_now(None) + timedelta(seconds=Tuning.sync_seconds)
     await service.tick(later)
     assert told == [("schedules_synced", "a"), ("schedules_synced", "a")]
     [due] = await process.store.due_schedules("default", 9, later)
-    assert due.next_at and seen < due.next_at <= later, "the moment of which nobody knew"
+    assert due.next_at and before < due.next_at <= later, "the moment of which nobody knew"
     process.clock.at += Tuning.sync_seconds
     await service.tick(later)
     assert len(told) == 2, "it stays"
