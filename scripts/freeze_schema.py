@@ -54,6 +54,7 @@ def frozen(dsn: str) -> str:
     asyncio.run(migrate.apply(Settings(dsn=dsn)))
     asyncio.run(Sample(dsn).fill())
     with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("set timezone to 'UTC'")  # the same file on each machine
         rows = rows_of(connection)
     told = json.dumps({"version": VERSION, "migrations": migrate.SCHEMA_NUMBER})
     return "\n".join([f"-- {told}", migrate.script(SCHEMA), *rows, ""])

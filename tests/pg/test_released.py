@@ -47,10 +47,11 @@ def test_what_this_version_stores_can_be_frozen(postgres: Any, direct_dsn: str) 
 
 def aged(fixture: str) -> str:
     """The fixture as it would be, had it been written a year ago."""
-    today = datetime.now(UTC).date()
+    today, old = datetime.now(UTC).date(), fixture
     for day in (today, today - timedelta(days=1)):
-        fixture = fixture.replace(f'"{day}T', f'"{day - timedelta(days=365)}T')
-    return fixture
+        old = old.replace(f'"{day}T', f'"{day - timedelta(days=365)}T')
+    assert old != fixture, "its moments are written in UTC"
+    return old
 
 
 def changed_since(fixture: str) -> list[str]:
