@@ -51,6 +51,7 @@ from leasework.schedule s, (values
 where s.name = 'fine'
 """
 TICKS = "select 1 from leasework.tick where schedule like %s and state = 'fired'"
+FIRED = TICKS.replace("1", "schedule", 1)
 
 MANY = """
 insert into leasework.schedule (app, name, spec, described, task_name, job, missed, grace_seconds,
@@ -200,10 +201,11 @@ async def test_schedules_fire_in_smaller_numbers_if_all_at_once_take_too_long(da
     await database.sql(MANY)
 
     async def all_fired() -> bool:
-        return len(await database.sql(TICKS, "many%")) == 400
+        # each once, or twice if a day begins meanwhile
+        return len({name for [name] in await database.sql(FIRED, "many%")}) == 400
 
     async with app.node():
-        await until_async(all_fired, 60, "400 ticks")
+        await until_async(all_fired, 60, "a tick of each of the 400")
 
 
 async def test_a_schedule_that_is_behind_fires_fewer_moments_if_all_take_too_long(database):
