@@ -17,6 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from leasework import App
 from leasework.cli.root import root
+from tests.support.moments import HALF_A_WEEK_AWAY, WEEK_SECONDS
 from tests.support.wait import until_async
 
 
@@ -61,7 +62,7 @@ def cli(bare) -> Cli:
 
 
 def define(app: App) -> Any:
-    @app.every(seconds=7 * 86400, name="hourly")
+    @app.every(seconds=WEEK_SECONDS, anchor=HALF_A_WEEK_AWAY, name="weekly")
     @app.task(name="shop.mail")
     async def mail(to: str = "") -> str:
         return to
@@ -303,20 +304,20 @@ def test_everything_about_a_living_node_can_be_read(cli):
         assert term["term"] == leader["term"] and term["holder"] == node["worker_id"]
         assert (term["ended"], term["ended_at"]) == ("held", None) and term["seconds"] >= 0
         (schedule,) = cli.json("schedules")
-        assert schedule["name"] == "hourly" and schedule == cli.json("schedules")[0]
+        assert schedule["name"] == "weekly" and schedule == cli.json("schedules")[0]
         assert cli.json("schedules", "ticks") == []
-        assert "hourly" in cli("schedules").stdout and node["worker_id"] in cli("nodes").stdout
+        assert "weekly" in cli("schedules").stdout and node["worker_id"] in cli("nodes").stdout
         assert node["worker_id"] in cli("leaders").stdout
         status = cli.json("status")
         assert status["ok"] is True and status["problems"] == [] and status["notes"] == []
         assert status["nodes"] == {"live": 1, "all": 1, "by_app": {"shop": 1}}
         assert "All is well" in cli("status").stdout
-        assert cli("schedules", "pause", "hourly").stdout == "Schedule hourly of shop is paused.\n"
+        assert cli("schedules", "pause", "weekly").stdout == "Schedule weekly of shop is paused.\n"
         status = cli.json("status")
         assert status["ok"] is True and status["notes"][0]["kind"] == "schedule_paused"
-        assert "All is well\n1 note\n- Schedule 'hourly'" in cli("status").stdout
+        assert "All is well\n1 note\n- Schedule 'weekly'" in cli("status").stdout
         assert cli.json("schedules")[0]["paused"] is True
-        assert "is resumed" in cli("schedules", "resume", "hourly", "--app", "shop").stdout
+        assert "is resumed" in cli("schedules", "resume", "weekly", "--app", "shop").stdout
         assert cli.json("schedules")[0]["paused"] is False
 
     take_part(cli.dsn, look)
@@ -333,10 +334,10 @@ def test_everything_about_a_living_node_can_be_read(cli):
 
 
 def test_a_schedule_that_is_not_there_gets_the_nearest_right_name(cli):
-    assert "Known: none" in cli.refused("schedules", "pause", "hourly")
+    assert "Known: none" in cli.refused("schedules", "pause", "weekly")
     take_part(cli.dsn, lambda: None)
-    assert "Did you mean 'hourly'?" in cli.refused("schedules", "pause", "hourli")
-    assert "in the application 'x'" in cli.refused("schedules", "pause", "hourly", "--app", "x")
+    assert "Did you mean 'weekly'?" in cli.refused("schedules", "pause", "weekli")
+    assert "in the application 'x'" in cli.refused("schedules", "pause", "weekly", "--app", "x")
 
 
 def test_a_schedule_name_of_two_applications_asks_which(cli):
@@ -346,8 +347,8 @@ def test_a_schedule_name_of_two_applications_asks_which(cli):
         "grace_seconds, release) select 'other', name, spec, described, task_name, job, missed, "
         "grace_seconds, release from leasework.schedule"
     )
-    assert "other, shop" in cli.refused("schedules", "pause", "hourly")
-    assert "of other is paused" in cli("schedules", "pause", "hourly", "--app", "other").stdout
+    assert "other, shop" in cli.refused("schedules", "pause", "weekly")
+    assert "of other is paused" in cli("schedules", "pause", "weekly", "--app", "other").stdout
 
 
 def test_status_says_what_is_wrong_and_exits_1(cli):

@@ -20,6 +20,7 @@ from leasework.loops.service import Service, ServiceContext
 from leasework.node import Node
 from leasework.tuning import Tuning
 from tests.pg.bench import Bench
+from tests.support.moments import HALF_A_WEEK_AWAY, WEEK_SECONDS
 from tests.support.wait import until_async
 
 NEVER = 3600.0
@@ -106,7 +107,7 @@ async def test_a_schedule_that_nobody_tells_the_leader_of_fires(
     monkeypatch.setattr(Tuning, "schedule_look_seconds", NEVER)
     ran: list[datetime] = []
 
-    @app.every(seconds=7 * 86400, name="weekly")
+    @app.every(seconds=WEEK_SECONDS, anchor=HALF_A_WEEK_AWAY, name="weekly")
     @app.task(name="t")
     async def run(ctx: Context) -> None:
         ran.append(ctx.scheduled_for)

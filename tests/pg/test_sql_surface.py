@@ -15,6 +15,7 @@ from leasework.config import Settings
 from leasework.errors import SchemaMissing
 from leasework.model.states import State
 from leasework.pg.schema import migrate
+from tests.support.moments import HALF_A_WEEK_AWAY, WEEK_SECONDS
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -150,7 +151,7 @@ async def test_another_name_for_the_schema_even_a_word_of_sql(dsn: str, direct_d
     assert await migrate.verify(settings) == []
     app, wrong = App(dsn, schema="user"), App(dsn)
 
-    @app.every(seconds=3600, name="hourly")
+    @app.every(seconds=WEEK_SECONDS, anchor=HALF_A_WEEK_AWAY, name="weekly")
     @app.task(name="send")
     async def send() -> int:
         return 1

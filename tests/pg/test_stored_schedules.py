@@ -14,6 +14,7 @@ import pytest
 from leasework import App, Context, Retention
 from leasework.errors import BadJob, BadSchedule, UnknownTask
 from leasework.tuning import Tuning
+from tests.support.moments import HALF_A_WEEK_AWAY, WEEK_SECONDS
 from tests.support.wait import BUSY_SECONDS, until_async
 
 Ran = list[tuple[int, datetime]]
@@ -32,7 +33,7 @@ async def shop(migrated: str, ran: Ran) -> AsyncIterator[App]:
     async def report(ctx: Context, customer: int) -> None:
         ran.append((customer, ctx.scheduled_for))
 
-    @app.every(seconds=3600, name="hourly")
+    @app.every(seconds=WEEK_SECONDS, anchor=HALF_A_WEEK_AWAY, name="weekly")
     @app.task(name="other")
     async def other() -> None: ...
 
@@ -72,7 +73,7 @@ async def test_a_schedule_that_is_put_while_the_leader_sleeps_fires_at_its_first
     found = await shop.schedules.get("r42")
     assert (found.task_name, found.in_code, found.last_state) == ("report", False, "fired")
     assert found.job["payload"] == {"customer": 42}
-    assert [s.name for s in await shop.schedules.list()] == ["hourly", "r42"]
+    assert [s.name for s in await shop.schedules.list()] == ["r42", "weekly"]
 
 
 async def test_a_changed_schedule_fires_by_its_new_definition_and_a_deleted_one_never(
@@ -155,8 +156,8 @@ async def test_a_users_open_transaction_stops_no_other_schedule(
             await shop.schedules.delete("held", on=user)
         else:
             with pytest.raises(BadSchedule, match="the code defines"):
-                await shop.schedules.put("hourly", "other", every=1, on=user)
-            locked = "select 1 from leasework.schedule where name = 'hourly' for update skip locked"
+                await shop.schedules.put("weekly", "other", every=1, on=user)
+            locked = "select 1 from leasework.schedule where name = 'weekly' for update skip locked"
             async with await psycopg.AsyncConnection.connect(await shop.dsn()) as other:
                 assert await (await other.execute(locked)).fetchone(), "it is not locked"
         before = len(await (await shop.inspect()).ticks("free", 1000))
@@ -215,9 +216,6 @@ async def test_code_without_an_event_loop_puts_schedules_too(shop: App) -> None:
     await asyncio.to_thread(work)
 
 
-NOW = datetime.now(UTC)
-
-
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
@@ -243,10 +241,11 @@ async def report_of(customer: int) -> None: ...
 
 async def test_a_moment_that_never_fires_is_refused(shop: App) -> None:
     options: Any = {"arguments": {"customer": 1}}
+    now = datetime.now(UTC)
     with pytest.raises(BadSchedule, match="never fire"):
-        await shop.schedules.put("r", "report", at=NOW - timedelta(days=1, seconds=1), **options)
-    await shop.schedules.put("r", "report", at=NOW - timedelta(hours=23), **options)
-    moment = NOW - timedelta(days=2)
+        await shop.schedules.put("r", "report", at=now - timedelta(days=1, seconds=1), **options)
+    await shop.schedules.put("r", "report", at=now - timedelta(hours=23), **options)
+    moment = now - timedelta(days=2)
     earlier = App(shop.settings.dsn, name="shop", retention=Retention(catch_up_seconds=1e6))
     earlier.task(name="report")(report_of)
     await earlier.schedules.put("s", "report", at=moment, **options)
@@ -267,8 +266,8 @@ async def test_a_moment_that_never_fires_is_refused(shop: App) -> None:
 async def test_a_name_that_this_code_defines_is_refused_before_any_worker_has_run(
     shop: App,
 ) -> None:
-    with pytest.raises(BadSchedule, match="the code defines a schedule named 'hourly'"):
-        await shop.schedules.put("hourly", "other", every=1)
+    with pytest.raises(BadSchedule, match="the code defines a schedule named 'weekly'"):
+        await shop.schedules.put("weekly", "other", every=1)
     assert await shop.schedules.list() == []
 
 
@@ -289,7 +288,7 @@ async def test_what_is_not_there_or_belongs_to_the_code_is_said(shop: App) -> No
             return bool(await shop.schedules.list())
 
         await until_async(synced, 30, "the schedules of the code")
-        with pytest.raises(BadSchedule, match="the code defines a schedule named 'hourly'"):
-            await shop.schedules.put("hourly", "other", every=1)
+        with pytest.raises(BadSchedule, match="the code defines a schedule named 'weekly'"):
+            await shop.schedules.put("weekly", "other", every=1)
         with pytest.raises(BadSchedule, match="no schedule was put under the name"):
-            await shop.schedules.delete("hourly")
+            await shop.schedules.delete("weekly")

@@ -12,13 +12,12 @@ from leasework.duties.syncer import Planned
 from leasework.model.missed import Missed
 from leasework.model.schedule import every
 from tests.services.several import Database, several_apps
+from tests.support.moments import HALF_A_WEEK_AWAY, WEEK_SECONDS
 from tests.support.wait import until_async
 
 ENTRIES = "select fire_at, until, state from leasework.tick order by fire_at"
 FORMER = "select former from leasework.schedule where name = 't'"
 SHUT_DOWN_SECONDS = 10
-YEAR_SECONDS = 365 * 24 * 3600
-"""So long that no moment of this schedule falls into a test, whenever it runs."""
 
 
 @pytest.fixture
@@ -43,7 +42,9 @@ async def test_the_moments_missed_before_are_decided_and_then_the_new_ones(
 ):
     app = database.app(release="r2")
 
-    @app.every(seconds=YEAR_SECONDS, name="t", missed=missed, grace_seconds=0.5)
+    @app.every(
+        seconds=WEEK_SECONDS, anchor=HALF_A_WEEK_AWAY, name="t", missed=missed, grace_seconds=0.5
+    )
     @app.task(name="t")
     async def work() -> None: ...
 
@@ -66,7 +67,7 @@ async def test_the_moments_missed_before_are_decided_and_then_the_new_ones(
     if missed == "latest":
         assert states[-1] == "fired"
     [(next_at,)] = await database.sql("select next_at from leasework.schedule")
-    assert next_at.timestamp() % YEAR_SECONDS == 0
+    assert next_at == HALF_A_WEEK_AWAY
 
 
 async def test_a_former_definition_that_cannot_be_read_does_not_silence_the_new_one(
