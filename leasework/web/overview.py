@@ -42,7 +42,7 @@ class Throughput:
     failed: int = 0
     """Failed attempts, including retried ones."""
     last_minutes: int = 0
-    """Finished within the last five whole minutes."""
+    """Finished within the last five minutes that are counted."""
     wait: Counts = field(default_factory=dict)
     run: Counts = field(default_factory=dict)
 
@@ -69,7 +69,8 @@ class Throughput:
 def rates(minutes: list[MinuteView], by: str | None, now: datetime) -> dict[str, Throughput]:
     """By queue (``queue``), by task (``task_name``), or for all (None, under "")."""
     found: dict[str, Throughput] = {}
-    end = now.replace(second=0, microsecond=0)
+    # without a minute that has ended but may not be counted yet: see history/roll_up
+    end = (now - timedelta(seconds=2 * Tuning.history_seconds)).replace(second=0, microsecond=0)
     begin = end - timedelta(minutes=Tuning.rate_minutes)
     for row in minutes:
         name = getattr(row, by) if by else ""

@@ -14,11 +14,12 @@ from leasework.model.filter import quoted
 from leasework.model.job import JobRecord
 from leasework.model.masking import MASK, masked
 from leasework.model.states import State
-from leasework.store.rows import AttemptView, EventView, JobDetail, TermView
+from leasework.store.rows import AttemptView, EventView, JobDetail, MinuteView, TermView
 from leasework.watch.why import why_waiting
 from leasework.web.charts import DAY, bars, ruler
 from leasework.web.jobs import timeline
 from leasework.web.leaders import election
+from leasework.web.overview import rates
 from leasework.web.schedules import told
 from leasework.web.words import FILTERS, inline, short, term
 from tests.support import rows as support
@@ -182,6 +183,20 @@ def test_a_value_is_quoted_for_the_filter():
 
     for text in ("plain", "two words", 'a "quote"', "back\\slash \\"):
         assert parse(f"task:{quoted(text)}").task == text
+
+
+def test_the_rate_is_the_same_in_each_second_of_a_minute():
+    """The history has a minute by half a minute after its end."""
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    for second in range(60):
+        now = at + timedelta(seconds=second)
+        begun = [at - timedelta(minutes=n) for n in range(61)]
+        rows = [
+            MinuteView(minute, "q", "t", 60, 0, 0, 0, 0, {}, {})
+            for minute in begun
+            if minute + timedelta(minutes=1, seconds=30) <= now
+        ]
+        assert rates(rows, None, now)[""].per_minute == 60, second
 
 
 def test_the_hour_is_drawn_without_a_division_by_zero():
