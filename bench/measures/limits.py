@@ -136,7 +136,7 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
             if more[0] is not None:
                 ended.clear()
             answer = await store.claim_limited(me.id, 1, "default", wanted, [], *more, 0.05)
-            walk.answered(answer, wanted, asked[3], clock())
+            walk.answered(answer, asked, clock())
             found = answer.jobs
             ended.extend(job.lane for job in found if job.lane)
         items = [AckItem(job.id, job.claim_token, COMPLETED, 0.001) for job in found]

@@ -17,7 +17,7 @@ from leasework.jobs.executor import Executor, LocalQueue
 from leasework.jobs.producer import Claimer
 from leasework.jobs.tasks import Registry
 from leasework.loops.service import Service, ServiceContext
-from leasework.store.limits import Walk
+from leasework.store.limits import Asked, Walk
 
 POLL_SECONDS = 0.4
 """How often it walks over the lanes, if nothing wakes it: a job whose limits have room starts
@@ -42,16 +42,20 @@ _GOLDEN = 0.6180339887498949
 
 class LaneWalk:
     """Which lanes of a queue the next claim tries: the next ones of a walk over all lanes, and then
-    those where jobs have just ended. A walk that is over begins again after a rest."""
+    those where jobs have just ended. A walk that is over begins again after a rest. While claims
+    find plenty, it goes from tenant to tenant instead, each with a cursor of its own."""
 
     def __init__(self) -> None:
         self.after = ""
         self.phase = 0.0
         self.plenty = False
         """The last claim found as many jobs as it asked for in the lanes that it walked over."""
+        self.cursors: dict[str, str] = {}
+        """The last lane that was chosen of each tenant."""
+        self._rest = 0
+        """What is left of the share of the last tenant."""
         self.look_at = 0.0
         """When the walk goes on, or the next one begins."""
-        self._rest = 0
         self._took: float | None = None
         """How long the claims of this walk took. None: none is under way."""
         self._passed = 0
@@ -72,43 +76,47 @@ class LaneWalk:
         """Begin to walk as soon as it has rested."""
         self.look_at = min(self.look_at, max(now, self._rested_at))
 
-    def asks(
-        self, wanted: int, ended: Iterable[str], now: float
-    ) -> tuple[int, list[str] | None, str, int, float] | None:
-        """The number of jobs, hints, cursor, number of visits and phase of the next claim. None:
-        none is worth it. ``ended``: the lanes in which jobs have ended."""
+    def asks(self, wanted: int, ended: Iterable[str], now: float) -> Asked | None:
+        """What the next claim asks for, or None if none is worth it. ``ended``: the lanes in which
+        jobs have ended."""
         self._asked_at = now
-        if self._rest:  # of the share of the last lane
-            return min(wanted, self._rest), [self.after], self.after, 0, self.phase
+        if self.plenty:  # most lanes have room
+            visits = 0 if self._rest else min(max(wanted, FEW_VISITS), VISITS)
+            wanted = min(wanted, self._rest or wanted)
+            return Asked(wanted, None, self.after, visits, self.phase, self.cursors)
         hints, walks = list(dict.fromkeys(ended)), now >= self.look_at
-        if not (walks or self.plenty or hints or self.nudged):
+        if not (walks or hints or self.nudged):
             return None
         if walks and self._took is None:
             self._took, self._passed, self._rested = 0.0, 0, 0.0
-        if self.plenty:  # most lanes have room
-            visits = min(max(wanted, FEW_VISITS), VISITS)
-            return wanted, None, self.after, visits, self.phase
         few = FEW_VISITS if self.nudged or now >= self._few_at else 0
-        visits = VISITS if walks else few
-        return wanted, hints, self.after, visits, self.phase
+        return Asked(wanted, hints, self.after, VISITS if walks else few, self.phase, {})
 
-    def answered(self, found: Walk, wanted: int, visits: int, now: float) -> None:
+    def answered(self, found: Walk, asked: Asked, now: float) -> None:
         """Note what a claim found."""
-        if self._rest:
-            self._rest = self._rest - len(found.jobs) if found.jobs else 0
-            return
-        filled = len(found.jobs) == wanted and visits > 0
-        self.plenty = filled and found.passed <= found.seen
+        wanted, visits, filled = asked.wanted, asked.visits, len(found.jobs) == asked.wanted
         if visits:
-            self.after, self.phase = found.after, (self.phase + _GOLDEN) % 1.0
-            self._passed += min(found.passed, found.seen)
-            self._rest = found.rest if self.plenty else 0
-            took = now - self._asked_at
-            self._few_at = now + took
+            self.phase = (self.phase + _GOLDEN) % 1.0
             self.lanes, self.nudged = found.seen > 0, False
+        if visits or self.plenty:
+            self.after = found.after
+        if self.plenty:
+            self.cursors |= found.cursors
+            if len(self.cursors) > VISITS:
+                self.cursors = found.cursors
+            self.plenty = filled or self._rest > 0
+            self._rest = (self._rest - wanted if self._rest else found.rest) if filled else 0
+            if not self.plenty:
+                self.look(now)
+            return
+        self.plenty = filled and visits > 0 and found.passed <= found.seen
+        took = now - self._asked_at
+        if visits:
+            self._passed += min(found.passed, found.seen)
+            self._few_at = now + took
             self._took = None if self._took is None else self._took + took
         if filled and not self.plenty and visits == VISITS:  # by lanes where jobs had ended
-            pause = min(WALK_SHARE * (now - self._asked_at), MOST_REST_SECONDS - self._rested)
+            pause = min(WALK_SHARE * took, MOST_REST_SECONDS - self._rested)
             self._rested += pause
             self.look_at = self._rested_at = now + pause
         # few slots choose few lanes, of which none may give a job: paused tasks, locked rows
@@ -118,11 +126,6 @@ class LaneWalk:
             self.look_at = max(now + POLL_SECONDS, self._rested_at)
         if found.opens_in is not None:
             self.look_at = min(self.look_at, now + max(0.002, found.opens_in))
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether another claim is worth it at once."""
-        return self.plenty or self._rest > 0
 
 
 class _Queue:
@@ -173,7 +176,7 @@ class LimitedClaimer(Service):
     def _on_room(self, queue: _Queue, others: Callable[[], None]) -> None:
         """A slot is free."""
         others()
-        if queue.walk.goes_on or queue.local.reserved:
+        if queue.walk.plenty or queue.local.reserved:
             self.wake()
 
     def _on_written(self, others: Callable[[Sequence[Pair]], None], batch: Sequence[Pair]) -> None:
@@ -211,24 +214,23 @@ class LimitedClaimer(Service):
             return max(0.0, walk.look_at - now)
         if idle <= 0:
             # leave the next slots to limited jobs: half, or one to find out if any wait
-            local.reserved = max(1, local.slots // 2) if walk.goes_on else 1
+            local.reserved = max(1, local.slots // 2) if walk.plenty else 1
             return POLL_SECONDS  # woken when a slot is free
-        wanted, hints, _, visits, _ = asked
-        if hints is not None:
+        if asked.hints is not None:
             self._ended[local.name].clear()
         found = None
         try:
-            found = await self._claimer.claim_limited(local, *asked, AHEAD_SECONDS)
+            found = await self._claimer.claim_limited(local, asked, AHEAD_SECONDS)
         finally:
-            if found is None or len(found.jobs) < wanted:
+            if found is None or len(found.jobs) < asked.wanted:
                 local.reserved = 0
                 self._executor.pump(local)  # others may have waited for the slot
         if found is None:
             return POLL_SECONDS
-        walk.answered(found, wanted, visits, self._env.boot_now())
+        walk.answered(found, asked, self._env.boot_now())
         if found.jobs:  # the others come first now: they may share a key
             self._queues[local.name] = self._queues.pop(local.name)
-        if found.jobs or walk.goes_on:
+        if found.jobs or walk.plenty:
             return 0.0
         return max(0.0, walk.look_at - self._env.boot_now())
 

@@ -23,7 +23,7 @@ from leasework.model.begins import Begins
 from leasework.model.job import ClaimedJob
 from leasework.model.lease import Phase
 from leasework.model.moments import in_seconds
-from leasework.store.limits import Walk
+from leasework.store.limits import Asked, Walk
 from leasework.store.nodes import NodeStore
 from leasework.store.store import Store
 from leasework.tuning import Tuning
@@ -139,16 +139,7 @@ class Claimer:
                     self._executor.submit(queue, [Claim(job, node) for job in jobs])
             return found
 
-    async def claim_limited(
-        self,
-        queue: LocalQueue,
-        wanted: int,
-        hints: Sequence[str] | None,
-        after: str,
-        visits: int,
-        phase: float,
-        ahead: float,
-    ) -> Walk | None:
+    async def claim_limited(self, queue: LocalQueue, asked: Asked, ahead: float) -> Walk | None:
         """Claim jobs with limits for idle slots, and submit them to the executor. Return what was
         found, or None if the lease is not ours."""
         async with self._one:
@@ -157,9 +148,12 @@ class Claimer:
             if held_back or not membership.lease.valid(self._env.boot_now()):
                 return None
             node, epoch = membership.identity.id, membership.epoch
-            asked = (queue.name, wanted, self._left_out(), hints, after, visits, phase, ahead)
+            wanted, *more = asked
+            left_out = self._left_out()
             try:
-                found = await self._claims.claim_limited(node, epoch, *asked)
+                found = await self._claims.claim_limited(
+                    node, epoch, queue.name, wanted, left_out, *more, ahead
+                )
             except Exception as error:
                 if not isinstance(error, errors.Unavailable) or error.sent:
                     self.in_doubt = membership

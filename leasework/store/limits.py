@@ -14,6 +14,17 @@ from leasework.pg.connection.fast.link import Row
 from leasework.store.operation import Now, Operations, operation, value
 
 
+class Asked(NamedTuple):
+    """What a claim of lanes asks for: see ``leasework.claim_limited``."""
+
+    wanted: int
+    hints: list[str] | None
+    after: str
+    visits: int
+    phase: float
+    cursors: dict[str, str]
+
+
 class Walk(NamedTuple):
     """What a claim of lanes found."""
 
@@ -21,7 +32,7 @@ class Walk(NamedTuple):
     after: str = ""
     """The lane after which the next claim begins."""
     rest: int = 0
-    """What is left of the share of that lane."""
+    """What is left of the share of that lane's tenant."""
     passed: int = 0
     """How many lanes are behind it: it claimed what it could of them. More than ``seen``: and of
     lanes in which jobs had ended."""
@@ -31,6 +42,8 @@ class Walk(NamedTuple):
     """It saw the end of the queue's lanes."""
     opens_in: float | None = None
     """Seconds until the first key opens that has only no tokens now."""
+    cursors: dict[str, str] = {}  # noqa: RUF012
+    """The last lane that was chosen of each tenant, if ``hints`` was None."""
 
 
 class LimitView(Struct, frozen=True):
@@ -115,7 +128,7 @@ def _walk(rows: list[Row]) -> Walk:
         return Walk(jobs)
     end = dict(zip(ClaimedJob._fields, rows[-1], strict=True))
     given = ("lane", "priority", "attempt", "crashes", "history", "start_in")
-    return Walk(jobs, *[end[name] for name in given])
+    return Walk(jobs, *[end[name] for name in given], end["payload"] or {})
 
 
 class LimitStore(Operations):
@@ -131,6 +144,7 @@ class LimitStore(Operations):
         after: str,
         visits: int,
         phase: float,
+        cursors: dict[str, str],
         ahead: float,
     ) -> Walk:
         """Claim at most ``wanted`` jobs of a queue's lanes: see ``leasework.claim_limited``."""

@@ -68,7 +68,7 @@ class Setting:
 
 
 def keys_of(lane: str | None) -> list[str]:
-    return lane.split("|")[1:] if lane else []
+    return [key for key in lane.split("|")[1:] if key] if lane else []
 
 
 def cost_of(lane: str | None, costs: list[float] | None, key: str) -> float:

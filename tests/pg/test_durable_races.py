@@ -384,7 +384,7 @@ async def test_a_suspended_job_gives_the_room_of_its_limits_back(bench: Bench, s
 
     async def claim() -> list[Any]:
         found = await bench.store.claim_limited(
-            bench.node, 1, "default", 5, [], [], "", 100, 0.5, 0.0
+            bench.node, 1, "default", 5, [], [], "", 100, 0.5, {}, 0.0
         )
         return found.jobs
 

@@ -17,6 +17,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
 
 from leasework import App
 from leasework.config import Polling
@@ -54,7 +55,8 @@ class Session:
             {
                 "node": self.bench.node, "epoch": 1, "queue": "default", "wanted": wanted,
                 "not_tasks": list(not_tasks), "hints": None if hints is None else list(hints),
-                "after": after, "visits": 200, "phase": 0.5, "ahead": ahead,
+                "after": after, "visits": 200, "phase": 0.5, "cursors": Jsonb({}),
+                "ahead": ahead,
             },
         )  # fmt: skip
         return [row for row in await cursor.fetchall() if row["id"]]

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from leasework import App
-from leasework.jobs.limited import POLL_SECONDS, VISITS, LaneWalk
+from leasework.jobs.limited import POLL_SECONDS, LaneWalk
 from leasework.store.limits import Walk
 from tests.pg.bench import Bench
 from tests.pg.test_limits import obeyed
@@ -59,7 +59,7 @@ async def test_lanes_that_share_a_full_key_take_turns(
         assert asked, "lanes in which jobs have ended are worth a claim"
         wanted, *more = asked
         found = await bench.store.claim_limited(bench.node, 1, "default", wanted, [], *more, 0.0)
-        walk.answered(found, wanted, asked[3], now=1.0)
+        walk.answered(found, asked, now=1.0)
         assert len(found.jobs) == 1
         await bench.ack(*found.jobs)
         ended = [job.lane for job in found.jobs if job.lane]
@@ -93,7 +93,7 @@ async def test_a_walk_over_full_lanes_rests_and_ended_jobs_give_back_all_their_r
         while asked := walk.asks(10, ended, now):
             wanted, *more = asked
             found = await bench.store.claim_limited(bench.node, 1, "default", wanted, [], *more, 0)
-            walk.answered(found, wanted, asked[3], now)
+            walk.answered(found, asked, now)
             jobs += len(found.jobs)
             ended.clear()
         return jobs
@@ -102,27 +102,30 @@ async def test_a_walk_over_full_lanes_rests_and_ended_jobs_give_back_all_their_r
     assert await claims(now=2.0) == 0
     assert walk.look_at >= 2.0 + POLL_SECONDS, "no bucket fills: nothing to come back for sooner"
     await sql("update leasework.job set ready = false, held_because = 'limit', node = null")
-    found = await bench.store.claim_limited(bench.node, 1, "default", 10, [], ["|one"], "", 0, 0, 0)
+    found = await bench.store.claim_limited(
+        bench.node, 1, "default", 10, [], ["|one"], "", 0, 0, {}, 0
+    )
     assert len(found.jobs) == 5
 
 
 def test_a_walk_that_waited_for_a_slot_rests_no_longer_for_that() -> None:
     walk = LaneWalk()
     assert walk.asks(0, [], now=1.0)
-    assert walk.asks(5, [], now=9.0)
-    walk.answered(Walk([], passed=1, seen=1), 5, VISITS, now=9.0)
+    asked = walk.asks(5, [], now=9.0)
+    assert asked
+    walk.answered(Walk([], passed=1, seen=1), asked, now=9.0)
     assert walk.look_at == 9.0 + POLL_SECONDS
 
 
-async def _fill(sql: Sql, limits: dict[str, int], lanes: Iterable[str]) -> None:
-    """A hundred jobs in each lane."""
+async def _fill(sql: Sql, limits: dict[str, int], lanes: Iterable[str], each: int = 100) -> None:
+    """Put so many jobs in each lane."""
     for limit in limits.items():
         await sql("insert into leasework.limits (name, concurrency) values (%s, %s)", limit)
     await sql(
         "insert into leasework.job (id, queue, task_name, payload, lane, ready, held_because)"
         " select leasework.new_id(), 'default', 't', '{}', lane, false, 'limit'"
-        " from unnest(%s::text[]) lane, generate_series(1, 100)",
-        [list(lanes)],
+        " from unnest(%s::text[]) lane, generate_series(1, %s)",
+        [list(lanes), each],
     )
 
 
@@ -145,3 +148,48 @@ async def test_lanes_of_a_paused_task_hold_up_no_other_one(app: App) -> None:
         await runs.enqueue(1)
         await asyncio.wait_for(ran.wait(), 60)
     assert claim.await_count < 100, "it did not ask once for each of the lanes"
+
+
+@pytest.mark.parametrize("slots", [1, 3, 40])
+@pytest.mark.parametrize(
+    ("keys", "weights"),
+    [
+        ({"a": 20, "b": 1}, {"a": 1, "b": 1}),
+        ({"a": 300, "b": 2, "c": 1}, {"a": 1, "b": 1, "c": 3}),
+        ({f"t{n}": 1 + 9 * (n == 7) for n in range(60)}, {"t3": 4, "t7": 2}),
+    ],
+)
+async def test_tenants_with_many_keys_and_with_few_share_by_weight(
+    bench: Bench, sql: Sql, keys: dict[str, int], weights: dict[str, float], slots: int
+) -> None:
+    lanes = [f"{tenant}|url:{tenant}{n}" for tenant, many in keys.items() for n in range(many)]
+    await _fill(sql, {"url": 5000}, [])
+    for tenant, many in keys.items():
+        await _fill(sql, {}, [f"{tenant}|url:{tenant}{n}" for n in range(many)], 1 + 1500 // many)
+    for tenant, weight in weights.items():
+        row = "default", tenant, weight
+        await sql("insert into leasework.weight (queue, tenant, weight) values (%s, %s, %s)", row)
+    starts = await _starts(bench, 2000, slots)
+    whole = sum(weights.get(tenant, 1) for tenant in keys)
+    for tenant in keys:
+        fair = starts.total() * weights.get(tenant, 1) / whole
+        got = sum(n for lane, n in starts.items() if lane.startswith(f"{tenant}|"))
+        assert abs(got - fair) <= max(0.05 * fair, 3), (tenant, got, fair)
+    several = [starts[lane] for lane in lanes if lane.startswith("a|")]
+    assert len(several) != 20 or min(several) > 25, "the keys of a tenant take turns"
+
+
+async def _starts(bench: Bench, most: int, slots: int) -> Counter[str]:
+    """Claim as a worker does whose jobs end at once. Return how many started, by lane."""
+    walk, ended = LaneWalk(), list[str]()
+    starts: Counter[str] = Counter()
+    while starts.total() < most:
+        asked = walk.asks(slots, ended, now=1.0)
+        assert asked, "there is work"
+        wanted, *more = asked
+        found = await bench.store.claim_limited(bench.node, 1, "default", wanted, [], *more, 0.0)
+        walk.answered(found, asked, now=1.0)
+        await bench.ack(*found.jobs)
+        ended = [job.lane for job in found.jobs if job.lane]
+        starts.update(ended)
+    return starts

@@ -6,4 +6,4 @@
 select id, task_name, queue, payload, priority, attempt, max_attempts, crashes, claim_token, timeout_seconds,
     requeue_seconds, scheduled_for, history, schedule, deadlines, trace, version, lane, start_in
 from leasework.claim_limited(%(node)s, %(epoch)s, %(queue)s, %(wanted)s, %(not_tasks)s, %(hints)s::text[],
-    %(after)s, %(visits)s, %(phase)s, %(ahead)s)
+    %(after)s, %(visits)s, %(phase)s, %(cursors)s, %(ahead)s)

@@ -1259,8 +1259,8 @@ begin
     return null;
 end $$;
 
--- Where a job waits: its tenant and the keys of its limits, separated by bars, as in '|vendor|customer:7'. Null: it has
--- none. A limit whose key is given as null does not apply to the job.
+-- Where a job waits: its tenant and the keys of its limits, separated by bars, as in '|vendor|customer:7' and 'acme|'.
+-- Null: it has none. A limit whose key is given as null does not apply to the job.
 create function leasework.lane_of(job jsonb) returns text
 language plpgsql immutable as $$
 declare
@@ -1275,7 +1275,7 @@ begin
         where jsonb_typeof(e) = 'string' or jsonb_typeof(e -> 'key') is distinct from 'null';
     end if;
     return case when keys is not null or job ->> 'tenant' is not null
-                then coalesce(leasework.lane_part(job ->> 'tenant'), '') || coalesce(keys, '') end;
+                then coalesce(leasework.lane_part(job ->> 'tenant'), '') || coalesce(keys, '|') end;
 end $$;
 
 -- What a start costs each key of the lane; null: 1 each.
@@ -1288,7 +1288,7 @@ return case when job -> 'limits' @? '$[*].cost' then (
 
 create function leasework.lane_keys(lane text) returns text[]
 language sql immutable
-return (string_to_array(lane, '|'))[2:];
+return coalesce(string_to_array(nullif(substr(lane, strpos(lane, '|') + 1), ''), '|'), '{}');
 
 -- What may start of each key: how many more jobs may run, and what is in the bucket. Exact only for keys that the caller
 -- has locked in an earlier statement. A key without a row is not in the answer, unlike one whose limit is not defined.
@@ -1308,38 +1308,43 @@ returns table (key text, slots float8, tokens float8, rate float8, burst float8,
     left join leasework.limits d on d.name = k.name
     cross join lateral (select coalesce(d.set_rate, d.rate)::float8 as rate, coalesce(d.set_burst, d.burst)::float8 as burst) b $$;
 
--- The next lanes of a queue in which jobs wait: one descent of the index for each.
-create function leasework.lanes_after(of_queue text, after text, most integer) returns table (lane text, place integer)
-language sql stable as $$
+-- The lanes of a queue in which jobs wait, from the lane `first`: one descent of the index for each. Or the first lane of
+-- each tenant ('}' follows the bar).
+create function leasework.lanes_from(of_queue text, first text, most integer, of_tenants boolean default false)
+returns table (lane text, place integer) language sql stable as $$
     with recursive walk as (
         select * from (select j.lane, 1 from leasework.job j
-                       where j.held_because = 'limit' and j.queue = of_queue and j.lane > after
+                       where j.held_because = 'limit' and j.queue = of_queue and j.lane >= first
                        order by j.queue, j.lane limit 1) h (lane, place)
         union all
         select h.lane, w.place + 1 from walk w, lateral (
             select j.lane from leasework.job j
-            where j.held_because = 'limit' and j.queue = of_queue and j.lane > w.lane
+            where j.held_because = 'limit' and j.queue = of_queue
+              and j.lane > case when of_tenants then split_part(w.lane, '|', 1) || '}' else w.lane end
             order by j.queue, j.lane limit 1) h
         where w.place < most)
     select lane, place from walk $$;
 
 -- Claim jobs that wait in the lanes of a queue, at most `wanted`. It tries at most `visits` lanes from the one after
 -- `after`, and then those in `hints`, where a job has just ended: in the other order, a lane behind many full ones would
--- never have its turn. Hints are null while claims find plenty: then nothing is counted before it is locked. A claim takes
--- jobs whose tokens arrive within `ahead` seconds, and says in start_in when each may start: or a bucket of one loses time.
+-- never have its turn. Hints are null while claims find plenty: then nothing is counted before it is locked, and it goes
+-- on with the tenants after the one of `after` (with that one again if visits is 0), in each with the lanes after the one
+-- in `cursors`. A claim takes jobs whose tokens arrive within `ahead` seconds, and says in start_in when each may start: or
+-- a bucket of one loses time.
 --
--- 1. A look without locks finds lanes with room. Each gets its share of `wanted` by its weight: systematic sampling,
---    for which the worker moves the phase by the golden ratio.
+-- 1. A look without locks finds lanes with room. Each tenant gets its share of `wanted` by its weight, which its lanes
+--    share: systematic sampling, for which the worker moves the phase by the golden ratio.
 -- 2. It locks the keys of those lanes. It leaves a key that another claim has locked to that claim. If there is no
 --    other key, it waits for those of one lane, in order, and holds none meanwhile.
 -- 3. It counts again in a later statement, whose snapshot sees every committed claim of these keys. A job fits if its
 --    keys are all locked here and have room for it and all jobs before it.
 --
 -- A row without id says where the walk ended (lane), how many lanes it passed until there (attempt; more than it saw: also
--- those of the hints) of those that it saw (crashes), how much of the share of the last one is left (priority), whether
--- it saw the end of the queue (history), and in how many seconds the first key opens that lacks only tokens (start_in).
+-- those of the hints) of those that it saw (crashes), how much of the share of the last tenant is left (priority), whether
+-- it saw the end of the queue (history), the last lane that it chose of each tenant (payload), and in how many seconds the
+-- first key opens that lacks only tokens (start_in).
 create function leasework.claim_limited(claimant uuid, its_epoch integer, of_queue text, wanted integer,
-    not_tasks text[], hints text[], after text, visits integer, phase float8, ahead float8)
+    not_tasks text[], hints text[], after text, visits integer, phase float8, cursors jsonb, ahead float8)
 returns table (id uuid, task_name text, queue text, payload jsonb, priority smallint, attempt smallint,
     max_attempts smallint, crashes smallint, claim_token bigint, timeout_seconds real, requeue_seconds real,
     scheduled_for timestamptz, history boolean, schedule text, deadlines boolean, trace text, version smallint,
@@ -1351,15 +1356,31 @@ declare
     lanes    text[];  shares integer[]; ends       text; rest integer;
     walked   integer; opens  float8;    clk        timestamptz := clock_timestamp(); wrapped boolean;
     picked   tid[];   starts float8[];  has_rate   boolean; timeline bigint; full_names text[]; full_rooms float8[];
+    first    text := case when hints is not null then after || E'\x01' when after > '' then split_part(after, '|', 1) || '}' else '' end;
 begin
     if exists (select 1 from leasework.pause p where p.kind = 'queue' and p.name = of_queue) then
         return;
     end if;
-    seen := array(select w.lane from leasework.lanes_after(of_queue, after, visits) w where visits > 0 order by w.place);
+    seen := array(select w.lane from leasework.lanes_from(of_queue, first, visits, hints is null) w where visits > 0 order by w.place);
     wrapped := cardinality(seen) < visits;
     if wrapped and after > '' then
-        seen := seen || array(select w.lane from leasework.lanes_after(of_queue, '', visits - cardinality(seen)) w
-                              where w.lane <= after order by w.place);
+        seen := seen || array(select w.lane from leasework.lanes_from(of_queue, '', visits - cardinality(seen), hints is null) w
+                              where w.lane < first order by w.place);
+    end if;
+    if hints is null then -- the next lanes of each tenant, as many as the jobs that it may get
+        seen := array(
+            select l.lane
+            from (select s.*, least(wanted, ceil(weight * case when wrapped then greatest(1, wanted / sum(weight) over ()) else 1 end))::integer as most
+                  from (select t.place, split_part(t.lane, '|', 1) as tenant, coalesce(w.set_weight, w.weight, 1) as weight
+                        from unnest(case visits when 0 then array[after] else seen end) with ordinality t (lane, place)
+                        left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(t.lane, '|', 1)) s) s,
+                 lateral ((select f.* from leasework.lanes_from(of_queue, coalesce((cursors ->> s.tenant) || E'\x01', s.tenant || '|'), s.most) f
+                           where split_part(f.lane, '|', 1) = s.tenant)
+                          union all
+                          (select f.lane, f.place + s.most from leasework.lanes_from(of_queue, s.tenant || '|', s.most) f
+                           where cursors ? s.tenant and f.lane <= (cursors ->> s.tenant))
+                          limit s.most) l
+            order by s.place, l.place);
     end if;
     walked := cardinality(seen);
     if hints is not null then
@@ -1377,34 +1398,39 @@ begin
         where r.room < wanted;
     end if;
     if cardinality(seen) = 0 then return; end if;
-    if hints is null and not wrapped and '|' = all (select left(l, 1) from unnest(seen) l) then
-        lanes := seen[1:wanted]; -- lanes without tenants have the same weight: one job of each
-        shares := array_fill(1, array[cardinality(lanes)]); ends := lanes[cardinality(lanes)];
+    if hints is null and cardinality(seen) = wanted and '|' = all (select left(l, 1) from unnest(seen) l) then
+        lanes := seen; -- lanes without tenants have the same weight: one job of each
+        shares := array_fill(1, array[wanted]); ends := lanes[wanted];
     else
         with lane as (
-            select l.lane, l.place, coalesce(min(w.set_weight), min(w.weight), 1) as weight, coalesce(min(r.room), 1e6) as room
+            select l.lane, l.place, split_part(l.lane, '|', 1) as tenant, coalesce(min(w.set_weight), min(w.weight), 1) as weight,
+                   coalesce(min(r.room), 1e6) as room
             from unnest(seen) with ordinality l (lane, place)
             left join lateral unnest(leasework.lane_keys(l.lane)) k on full_names is not null
             left join unnest(full_names, full_rooms) r (key, room) on r.key = k
             left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(l.lane, '|', 1)
             group by 1, 2
-        ), summed as (
-            select l.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from lane l
+        ), part as (
+            select l.lane, l.place, l.tenant, l.room, weight / case tenant when '' then 1 else count(*) over (partition by tenant) end as weight
+            from lane l
             where room >= 1 and weight > 0 and (not_tasks = '{}' or (
                 select true from leasework.job j where j.held_because = 'limit' and j.queue = of_queue
                 and j.lane = l.lane and j.task_name <> all (not_tasks) limit 1))
+        ), summed as (
+            select p.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from part p
         ), shared as (
-            select s.lane, s.place, s.upto, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
+            select s.lane, s.place, s.tenant, s.upto, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
             from summed s, lateral (select case when wrapped or hints is not null then greatest(1, wanted / whole) else 1 end as f) f
         ), chosen as (
-            select * from (select h.*, sum(share) over (order by place) - share as before from shared h where share > 0) h
-            where before < wanted
+            select *, max(before + share) over (partition by tenant) as through
+            from (select h.*, sum(share) over (order by place) - share as before from shared h where share > 0) h
         )
         select array_agg(c.lane order by turn), array_agg(least(share, wanted - before)::integer order by turn),
                case when sum(share) >= wanted then (array_agg(c.lane order by place desc))[1] end,
-               greatest(sum(share) - wanted, 0)
+               greatest(max(through) - wanted, 0)
         into lanes, shares, ends, rest -- the first is drawn by weight: a key of theirs may have room for one job only
-        from (select *, place + case when upto < phase * max(upto) over () then 1000 else 0 end as turn from chosen) c;
+        from (select *, place + case when upto < phase * max(upto) over () then 1000 else 0 end as turn from chosen
+              where before < wanted) c;
     end if;
     ends := coalesce(ends, seen[cardinality(seen)]);
     if lanes is not null then
@@ -1488,7 +1514,10 @@ begin
                       j.schedule, j.deadlines, j.trace, j.version, j.lane, p.start_in;
         end if;
     end if;
-    id := null; task_name := null; queue := of_queue;
+    id := null; task_name := null; queue := of_queue; payload := null;
+    if hints is null then
+        payload := (select jsonb_object_agg(split_part(l, '|', 1), l) from unnest(seen) l where l = any (lanes));
+    end if;
     attempt := least(array_position(seen, ends), 32767); crashes := walked; lane := coalesce(seen[least(attempt, walked)], after);
     history := wrapped; priority := least(coalesce(rest, 0), 32767); start_in := opens;
     return next;
@@ -2546,7 +2575,7 @@ alter function leasework.deadline_judge() set enable_seqscan = off set jit = off
 alter function leasework.claim(uuid, integer, text[], integer[], text[], bigint, bigint, bigint, boolean, integer[], integer[],
     integer[], bigint[], oid[], timestamptz) set enable_seqscan = off set enable_bitmapscan = off set jit = off
     set plan_cache_mode = force_generic_plan;
-alter function leasework.claim_limited(uuid, integer, text, integer, text[], text[], text, integer, float8, float8)
+alter function leasework.claim_limited(uuid, integer, text, integer, text[], text[], text, integer, float8, jsonb, float8)
     set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan;
 revoke execute on function leasework.enqueue(jsonb, timestamptz, boolean), leasework.partitions(timestamptz, integer, integer),
     leasework.prune_records(jsonb, integer, timestamptz) from public;
