@@ -64,7 +64,7 @@ CASES = (
         "'|full:x'",
         20_000
     ),
-    Case("fair, 10 tenants", "'t' || n % 10"),
+    Case("fair, 10 tenants", "'t' || n % 10 || '|'"),
     Case("1,000 keys", "'|key:' || n % 1000", (("key", 1000),)),
     Case(
         "beside 1,000,000 blocked",

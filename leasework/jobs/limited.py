@@ -104,7 +104,7 @@ class LaneWalk:
             self.cursors |= found.cursors
             if len(self.cursors) > VISITS:
                 self.cursors = found.cursors
-            self.plenty = filled or self._rest > 0
+            self.plenty = 2 * len(found.jobs) >= wanted or self._rest > 0
             self._rest = (self._rest - wanted if self._rest else found.rest) if filled else 0
             if not self.plenty:
                 self.look(now)

@@ -77,8 +77,7 @@ BUILDS = (
     ),
     Build(
         "hints-only", "claims look only into lanes in which a job has just ended",
-        ((r"seen := array\(select w\.lane from leasework\.lanes_after\(of_queue, after, visits\) w "
-          r"where visits > 0 order by w\.place\);", "seen := '{}';"),),
+        ((r"walked := cardinality\(seen\);", "seen := '{}'; walked := 0;"),),
     ),
     Build(
         "not-throttled", "a throttled key goes on",

@@ -978,38 +978,18 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 declare
     newest timestamptz := case when pg_has_role(session_user, current_user, 'usage') then 'infinity'
                                else now() - interval '1 day' end;
-    gone   bigint;
+    gone   bigint := 0;
+    one    bigint;
+    kind   record;
 begin
-    with e as (
-        delete from leasework.event where id in (
-            select id from leasework.event
-            where at < newest and at < clock - make_interval(days => (days ->> 'events')::integer)
-            order by at limit most)
-        returning 1
-    ), t as (
-        delete from leasework.tick x using (
-            select app, schedule, fire_at from leasework.tick
-            where decided_at < newest and decided_at < clock - make_interval(days => (days ->> 'ticks')::integer)
-            order by decided_at limit most) old
-        where (x.app, x.schedule, x.fire_at) = (old.app, old.schedule, old.fire_at)
-        returning 1
-    ), a as (
-        delete from leasework.attempt x using (
-            select job_id, claim_token from leasework.attempt
-            where ended_at < newest and ended_at < clock - make_interval(days => (days ->> 'attempts')::integer)
-            order by ended_at limit most) old
-        where (x.job_id, x.claim_token) = (old.job_id, old.claim_token)
-        returning 1
-    ), h as (
-        delete from leasework.history x using (
-            select at, queue, task_name from leasework.history
-            where at < newest and at < clock - make_interval(days => (days ->> 'history')::integer)
-            order by at limit most) old
-        where (x.at, x.queue, x.task_name) = (old.at, old.queue, old.task_name)
-        returning 1
-    )
-    select (select count(*) from e) + (select count(*) from t) + (select count(*) from a) + (select count(*) from h)
-    into gone;
+    for kind in select * from (values ('events', 'event', 'at'), ('ticks', 'tick', 'decided_at'),
+                                      ('attempts', 'attempt', 'ended_at'), ('history', 'history', 'at')) k (kept, name, moment) loop
+        execute format('delete from leasework.%1$I where ctid = any (array(
+                            select ctid from leasework.%1$I where %2$I < $1 and %2$I < $2 order by %2$I limit $3))', kind.name, kind.moment)
+        using newest, clock - make_interval(days => (days ->> kind.kept)::integer), most;
+        get diagnostics one = row_count;
+        gone := gone + one;
+    end loop;
     return gone;
 end $$;
 
@@ -1308,29 +1288,26 @@ returns table (key text, slots float8, tokens float8, rate float8, burst float8,
     left join leasework.limits d on d.name = k.name
     cross join lateral (select coalesce(d.set_rate, d.rate)::float8 as rate, coalesce(d.set_burst, d.burst)::float8 as burst) b $$;
 
--- The lanes of a queue in which jobs wait, from the lane `first`: one descent of the index for each. Or the first lane of
--- each tenant ('}' follows the bar).
-create function leasework.lanes_from(of_queue text, first text, most integer, of_tenants boolean default false)
+-- The lanes of a queue in which jobs wait, from `first` to before `until`: one descent of the index for each. Or the first
+-- lane of each tenant ('}' follows the bar).
+create function leasework.lanes_from(of_queue text, first text, until text, most integer, of_tenants boolean default false)
 returns table (lane text, place integer) language sql stable as $$
     with recursive walk as (
-        select * from (select j.lane, 1 from leasework.job j
-                       where j.held_because = 'limit' and j.queue = of_queue and j.lane >= first
-                       order by j.queue, j.lane limit 1) h (lane, place)
+        select null::text as lane, 0 as place
         union all
         select h.lane, w.place + 1 from walk w, lateral (
             select j.lane from leasework.job j
-            where j.held_because = 'limit' and j.queue = of_queue
-              and j.lane > case when of_tenants then split_part(w.lane, '|', 1) || '}' else w.lane end
+            where j.held_because = 'limit' and j.queue = of_queue and j.lane < until
+              and j.lane >= coalesce(case when of_tenants then split_part(w.lane, '|', 1) || '}' else w.lane || E'\x01' end, first)
             order by j.queue, j.lane limit 1) h
         where w.place < most)
-    select lane, place from walk $$;
+    select lane, place from walk where place > 0 $$;
 
 -- Claim jobs that wait in the lanes of a queue, at most `wanted`. It tries at most `visits` lanes from the one after
 -- `after`, and then those in `hints`, where a job has just ended: in the other order, a lane behind many full ones would
--- never have its turn. Hints are null while claims find plenty: then nothing is counted before it is locked, and it goes
--- on with the tenants after the one of `after` (with that one again if visits is 0), in each with the lanes after the one
--- in `cursors`. A claim takes jobs whose tokens arrive within `ahead` seconds, and says in start_in when each may start: or
--- a bucket of one loses time.
+-- never have its turn. Hints are null while claims find plenty: then nothing is counted before it is locked, and it visits
+-- tenants after that of `after` (visits 0: that one), in each the lanes after the one in `cursors`. A claim takes jobs whose
+-- tokens arrive within `ahead` seconds, and says in start_in when each may start: or a bucket of one loses time.
 --
 -- 1. A look without locks finds lanes with room. Each tenant gets its share of `wanted` by its weight, which its lanes
 --    share: systematic sampling, for which the worker moves the phase by the golden ratio.
@@ -1361,24 +1338,21 @@ begin
     if exists (select 1 from leasework.pause p where p.kind = 'queue' and p.name = of_queue) then
         return;
     end if;
-    seen := array(select w.lane from leasework.lanes_from(of_queue, first, visits, hints is null) w where visits > 0 order by w.place);
+    seen := array(select w.lane from leasework.lanes_from(of_queue, first, chr(1114111), visits, hints is null) w order by w.place);
     wrapped := cardinality(seen) < visits;
-    if wrapped and after > '' then
-        seen := seen || array(select w.lane from leasework.lanes_from(of_queue, '', visits - cardinality(seen), hints is null) w
-                              where w.lane < first order by w.place);
-    end if;
+    seen := seen || array(select w.lane from leasework.lanes_from(of_queue, '', first, visits - cardinality(seen), hints is null) w
+                          order by w.place);
     if hints is null then -- the next lanes of each tenant, as many as the jobs that it may get
         seen := array(
             select l.lane
             from (select s.*, least(wanted, ceil(weight * case when wrapped then greatest(1, wanted / sum(weight) over ()) else 1 end))::integer as most
-                  from (select t.place, split_part(t.lane, '|', 1) as tenant, coalesce(w.set_weight, w.weight, 1) as weight
+                  from (select t.place, split_part(t.lane, '|', 1) as tenant, coalesce(w.set_weight, w.weight, 1) as weight,
+                               (cursors ->> split_part(t.lane, '|', 1)) || E'\x01' as done
                         from unnest(case visits when 0 then array[after] else seen end) with ordinality t (lane, place)
                         left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(t.lane, '|', 1)) s) s,
-                 lateral ((select f.* from leasework.lanes_from(of_queue, coalesce((cursors ->> s.tenant) || E'\x01', s.tenant || '|'), s.most) f
-                           where split_part(f.lane, '|', 1) = s.tenant)
+                 lateral (select * from leasework.lanes_from(of_queue, coalesce(s.done, s.tenant || '|'), s.tenant || '}', s.most)
                           union all
-                          (select f.lane, f.place + s.most from leasework.lanes_from(of_queue, s.tenant || '|', s.most) f
-                           where cursors ? s.tenant and f.lane <= (cursors ->> s.tenant))
+                          select lane, place + s.most from leasework.lanes_from(of_queue, s.tenant || '|', s.done, s.most)
                           limit s.most) l
             order by s.place, l.place);
     end if;
@@ -1411,15 +1385,14 @@ begin
             left join leasework.weight w on w.queue = of_queue and w.tenant = split_part(l.lane, '|', 1)
             group by 1, 2
         ), part as (
-            select l.lane, l.place, l.tenant, l.room, weight / case tenant when '' then 1 else count(*) over (partition by tenant) end as weight
-            from lane l
+            select l.*, weight / case tenant when '' then 1 else count(*) over (partition by tenant) end as part from lane l
             where room >= 1 and weight > 0 and (not_tasks = '{}' or (
                 select true from leasework.job j where j.held_because = 'limit' and j.queue = of_queue
                 and j.lane = l.lane and j.task_name <> all (not_tasks) limit 1))
         ), summed as (
-            select p.*, sum(weight) over (order by place) as upto, sum(weight) over () as whole from part p
+            select p.*, sum(part) over (order by place) as upto, sum(part) over () as whole from part p
         ), shared as (
-            select s.lane, s.place, s.tenant, s.upto, least(room, floor(upto * f + phase) - floor((upto - weight) * f + phase)) as share
+            select s.lane, s.place, s.tenant, s.upto, least(room, floor(upto * f + phase) - floor((upto - part) * f + phase)) as share
             from summed s, lateral (select case when wrapped or hints is not null then greatest(1, wanted / whole) else 1 end as f) f
         ), chosen as (
             select *, max(before + share) over (partition by tenant) as through
@@ -1514,10 +1487,8 @@ begin
                       j.schedule, j.deadlines, j.trace, j.version, j.lane, p.start_in;
         end if;
     end if;
-    id := null; task_name := null; queue := of_queue; payload := null;
-    if hints is null then
-        payload := (select jsonb_object_agg(split_part(l, '|', 1), l) from unnest(seen) l where l = any (lanes));
-    end if;
+    id := null; task_name := null; queue := of_queue;
+    payload := (select jsonb_object_agg(split_part(l, '|', 1), l) from unnest(seen) l where hints is null and l = any (lanes));
     attempt := least(array_position(seen, ends), 32767); crashes := walked; lane := coalesce(seen[least(attempt, walked)], after);
     history := wrapped; priority := least(coalesce(rest, 0), 32767); start_in := opens;
     return next;
