@@ -132,10 +132,9 @@ async def claims(server: Server, dsn: str, case: Case, jobs: int) -> dict[str, f
             if asked is None:
                 await asyncio.sleep(max(0.0, walk.look_at - clock()))
                 continue
-            wanted, *more = asked
-            if more[0] is not None:
+            if asked.hints is not None:
                 ended.clear()
-            answer = await store.claim_limited(me.id, 1, "default", wanted, [], *more, 0.05)
+            answer = await store.claim_limited(me.id, 1, "default", asked, [], 0.05)
             walk.answered(answer, asked, clock())
             found = answer.jobs
             ended.extend(job.lane for job in found if job.lane)

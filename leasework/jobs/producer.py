@@ -148,11 +148,10 @@ class Claimer:
             if held_back or not membership.lease.valid(self._env.boot_now()):
                 return None
             node, epoch = membership.identity.id, membership.epoch
-            wanted, *more = asked
             left_out = self._left_out()
             try:
                 found = await self._claims.claim_limited(
-                    node, epoch, queue.name, wanted, left_out, *more, ahead
+                    node, epoch, queue.name, asked, left_out, ahead
                 )
             except Exception as error:
                 if not isinstance(error, errors.Unavailable) or error.sent:

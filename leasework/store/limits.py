@@ -128,7 +128,7 @@ def _walk(rows: list[Row]) -> Walk:
         return Walk(jobs)
     end = dict(zip(ClaimedJob._fields, rows[-1], strict=True))
     given = ("lane", "priority", "attempt", "crashes", "history", "start_in")
-    return Walk(jobs, *[end[name] for name in given], end["payload"] or {})
+    return Walk(jobs, *[end[name] for name in given])._replace(cursors=end["payload"] or {})
 
 
 class LimitStore(Operations):
@@ -138,16 +138,11 @@ class LimitStore(Operations):
         node: UUID,
         epoch: int,
         queue: str,
-        wanted: int,
+        asked: Asked,
         not_tasks: Sequence[str],
-        hints: Sequence[str] | None,
-        after: str,
-        visits: int,
-        phase: float,
-        cursors: dict[str, str],
         ahead: float,
     ) -> Walk:
-        """Claim at most ``wanted`` jobs of a queue's lanes: see ``leasework.claim_limited``."""
+        """Claim jobs of a queue's lanes: see ``leasework.claim_limited``."""
 
     @operation("limit/throttle")
     async def throttle(self, key: str, seconds: float, now: Now) -> None:

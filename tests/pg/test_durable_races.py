@@ -21,6 +21,7 @@ from leasework.model.outcome import Decision, StepItem
 from leasework.model.states import State
 from leasework.pg.sql import statement
 from leasework.store.jobs import Acked, AckItem
+from leasework.store.limits import Asked
 from leasework.store.store import Store
 from tests.pg.bench import Bench
 from tests.support.requests import job_request
@@ -384,7 +385,7 @@ async def test_a_suspended_job_gives_the_room_of_its_limits_back(bench: Bench, s
 
     async def claim() -> list[Any]:
         found = await bench.store.claim_limited(
-            bench.node, 1, "default", 5, [], [], "", 100, 0.5, {}, 0.0
+            bench.node, 1, "default", Asked(5, [], "", 100, 0.5, {}), [], 0.0
         )
         return found.jobs
 

@@ -53,9 +53,10 @@ class Session:
         await cursor.execute(
             statement("limit/claim", "leasework").encode(),
             {
-                "node": self.bench.node, "epoch": 1, "queue": "default", "wanted": wanted,
-                "not_tasks": list(not_tasks), "hints": None if hints is None else list(hints),
-                "after": after, "visits": 200, "phase": 0.5, "cursors": Jsonb({}),
+                "node": self.bench.node, "epoch": 1, "queue": "default", "asked_wanted": wanted,
+                "not_tasks": list(not_tasks), "asked_hints": None if hints is None else list(hints),
+                "asked_after": after, "asked_visits": 200, "asked_phase": 0.5,
+                "asked_cursors": Jsonb({}),
                 "ahead": ahead,
             },
         )  # fmt: skip

@@ -5,5 +5,5 @@
 -- index: job_lane, job_holds_1, job_holds_2, limit_key_pkey, limits_pkey, weight_pkey, pause_pkey, node_pkey
 select id, task_name, queue, payload, priority, attempt, max_attempts, crashes, claim_token, timeout_seconds,
     requeue_seconds, scheduled_for, history, schedule, deadlines, trace, version, lane, start_in
-from leasework.claim_limited(%(node)s, %(epoch)s, %(queue)s, %(wanted)s, %(not_tasks)s, %(hints)s::text[],
-    %(after)s, %(visits)s, %(phase)s, %(cursors)s, %(ahead)s)
+from leasework.claim_limited(%(node)s, %(epoch)s, %(queue)s, %(asked_wanted)s, %(not_tasks)s,
+    %(asked_hints)s::text[], %(asked_after)s, %(asked_visits)s, %(asked_phase)s, %(asked_cursors)s, %(ahead)s)
