@@ -426,7 +426,7 @@ SCENES: dict[str, Scene] = {
     ),
     "poison_job": Scene(
         "a job kills every worker that runs it",
-        "job_quarantined", "in quarantine, of poison: a worker died", poison_job,
+        "job_quarantined", "in quarantine (poison): a worker died", poison_job,
     ),
     "tick_missed": Scene(
         "the leader is stopped for 4 s, and moments of a schedule pass",

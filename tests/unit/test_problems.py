@@ -112,7 +112,7 @@ def test_the_session_that_blocks_is_named_before_all_that_follows():
 def test_few_connections_left_are_told_by_whom_they_are_missing():
     few = [ConnectionsView("server", "", 118, 117), ConnectionsView("role", "Ann", 1, -1)]
     assert (
-        "118 of the 117 connections of the server"
+        "118 connections of the server are in use, and it allows 117"
         in only(wrong(connections=few), "connections").sentence
     )
     of_role = only(wrong(connections=[ConnectionsView("role", "Ann", 4, 5)]), "connections")

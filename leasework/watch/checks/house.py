@@ -76,7 +76,7 @@ def _connections(facts: Facts) -> Iterator[str | Said]:
             of = f"{row.of} {quoted(row.name)} connection limit"
             change = "system set max_connections =" if row.of == "server" else of
             yield Said(
-                f"{row.used} of the {row.most} connections of {who} are in use",
+                f"{row.used} connections of {who} are in use, and it allows {row.most}",
                 do=f"In psql: alter {change} {row.most * 2}"
                 + ("; then restart the server" if row.of == "server" else "")
                 + ". Or put a pooler in front",

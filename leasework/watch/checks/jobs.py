@@ -78,7 +78,7 @@ def _job_quarantined(facts: Facts) -> Iterator[str | Said]:
     if facts.summary.quarantined:
         jobs = count(facts.summary.quarantined)
         tasks = listed(facts.summary.quarantined_tasks) or "?"
-        yield f"{jobs} in quarantine, of {tasks}: a worker died each time that it ran them"
+        yield f"{jobs} in quarantine ({tasks}): a worker died each time that it ran them"
 
 
 @check(
