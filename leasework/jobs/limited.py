@@ -6,6 +6,7 @@ other jobs are claimed by the producer, with other statements.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -37,6 +38,8 @@ MOST_REST_SECONDS = 0.6
 AHEAD_SECONDS = 0.05
 """How long before its start a job with a rate is claimed. The claim's own time would otherwise be
 lost to the rate."""
+MOST_CURSORS = 10_000
+"""How many tenants' cursors a worker keeps for a queue."""
 _GOLDEN = 0.6180339887498949
 
 
@@ -83,7 +86,7 @@ class LaneWalk:
         if self.plenty:  # most lanes have room
             visits = 0 if self._rest else min(max(wanted, FEW_VISITS), VISITS)
             wanted = min(wanted, self._rest or wanted)
-            return Asked(wanted, None, self.after, visits, self.phase, self.cursors)
+            return Asked(wanted, None, self.after, visits, self.phase, self._next_cursors())
         hints, walks = list(dict.fromkeys(ended)), now >= self.look_at
         if not (walks or hints or self.nudged):
             return None
@@ -102,7 +105,7 @@ class LaneWalk:
             self.after = found.after
         if self.plenty:
             self.cursors |= found.cursors
-            if len(self.cursors) > VISITS:
+            if len(self.cursors) > MOST_CURSORS:
                 self.cursors = found.cursors
             self.plenty = 2 * len(found.jobs) >= wanted or self._rest > 0
             self._rest = (self._rest - wanted if self._rest else found.rest) if filled else 0
@@ -126,6 +129,14 @@ class LaneWalk:
             self.look_at = max(now + POLL_SECONDS, self._rested_at)
         if found.opens_in is not None:
             self.look_at = min(self.look_at, now + max(0.002, found.opens_in))
+
+    def _next_cursors(self) -> dict[str, str]:
+        """Those of the tenants that the next claim may visit."""
+        if len(self.cursors) <= VISITS:
+            return self.cursors
+        tenants = sorted(self.cursors)  # by code points, as the index
+        first = bisect_left(tenants, self.after.split("|")[0])
+        return {name: self.cursors[name] for name in (tenants[first:] + tenants)[: VISITS + 1]}
 
 
 class _Queue:

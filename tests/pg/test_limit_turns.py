@@ -8,16 +8,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from unittest.mock import AsyncMock
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from leasework import App
+from leasework.config import Settings
 from leasework.jobs.limited import POLL_SECONDS, LaneWalk
+from leasework.pg.schema import migrate
 from leasework.store.limits import Asked, Walk
 from tests.pg.bench import Bench
 from tests.pg.test_limits import obeyed
 from tests.support.wait import until_async
 
-Sql = Callable[..., Awaitable[list[Any]]]
+Sql = Callable[..., Awaitable[Any]]
 
 
 async def test_a_key_behind_many_full_ones_has_its_turn_while_others_go_on(app: App) -> None:
@@ -174,6 +178,33 @@ async def test_tenants_with_many_keys_and_with_few_share_by_weight(
         assert abs(got - fair) <= max(0.05 * fair, 3), (tenant, got, fair)
     several = [starts[lane] for lane in lanes if lane.startswith("a|")]
     assert len(several) != 20 or min(several) > 12, "the keys of a tenant take turns"
+
+
+async def test_tenants_share_on_a_server_that_sorts_by_a_language(
+    own_postgres: Callable[..., Any],
+) -> None:
+    server = own_postgres("15")  # Debian's has ICU
+    make = "create database shop template template0 locale_provider icu icu_locale 'en-US'"
+    with psycopg.connect(server.dsn, autocommit=True) as admin:
+        admin.execute(f"{make} locale 'C.UTF-8' encoding 'UTF8'")
+    dsn = make_conninfo(server.dsn, dbname="shop")
+    await migrate.apply(Settings(dsn=dsn))
+    tenants = ["a", "A", "ä", "a b", "a-b", "ab", "{x}", "}", "~", "_a", "Z", "\U0001f600"]
+    connect = psycopg.AsyncConnection.connect
+    app = App(dsn)
+    async with await connect(dsn, autocommit=True) as user:
+
+        async def sql(text: str, params: Any = None) -> None:
+            await user.execute(text.encode(), params)
+
+        await _fill(sql, {"url": 5000}, [f"{t}|url:{n}" for t in tenants for n in "aBä{"])
+        await _fill(sql, {}, [f"{t}|" for t in tenants])
+        starts = await _starts(await Bench.make(await app.store(), user), 240, 12)
+        await app.close()
+    shares = Counter[str]()
+    for lane, count in starts.items():
+        shares[lane.split("|")[0]] += count
+    assert set(shares) == set(tenants) and min(shares.values()) >= 18, shares
 
 
 async def _starts(bench: Bench, most: int, slots: int) -> Counter[Any]:

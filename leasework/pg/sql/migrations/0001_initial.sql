@@ -295,7 +295,7 @@ create table leasework.job (
     batch            uuid,
     payload          jsonb       not null,
     -- where it waits, if it has limits or is of a fair queue: see leasework.lane_of. Null: it has neither
-    lane             text,
+    lane             text collate "C",
     -- what its start costs each of its keys, in the order of the lane; null: 1
     costs            real[],
     -- true: available (node is null) or running (node is not null); false: waits for run_at, or in its lane
@@ -1145,7 +1145,7 @@ end $$;
 
 -- A limit, as the newest code or a person defines it. "set" columns are what a person set until it is reset.
 create table leasework.limits (
-    name            text             primary key,
+    name            text collate "C" primary key,
     app             text,
     -- jobs of a key that run at once; null: any number
     concurrency     integer,
@@ -1163,8 +1163,8 @@ create table leasework.limits (
 
 -- One key of a limit: the lock of its claims, its bucket, and what a person set for it. The first claim makes it.
 create table leasework.limit_key (
-    key             text             primary key,
-    name            text             not null,
+    key             text collate "C" primary key,
+    name            text collate "C" not null,
     set_concurrency integer,
     paused          boolean          not null default false,
     set_at          timestamptz,
@@ -1199,7 +1199,7 @@ create table leasework.pause (
 create index job_lane on leasework.job (queue, lane, (priority * 2 + fresh::integer), seat) where held_because = 'limit';
 create function leasework.holds(lane text, ready boolean, number integer) returns text
 language sql immutable
-return case when ready then nullif(split_part(lane, '|', number + 1), '') end;
+return case when ready then nullif(split_part(lane collate "C", '|', number + 1), '') end;
 create index job_holds_1 on leasework.job ((case when ready then nullif(split_part(lane, '|', 1 + 1), '') end))
     where case when ready then nullif(split_part(lane, '|', 1 + 1), '') end is not null;
 create index job_holds_2 on leasework.job ((case when ready then nullif(split_part(lane, '|', 2 + 1), '') end))
@@ -1293,7 +1293,7 @@ returns table (key text, slots float8, tokens float8, rate float8, burst float8,
 create function leasework.lanes_from(of_queue text, first text, until text, most integer, of_tenants boolean default false)
 returns table (lane text, place integer) language sql stable as $$
     with recursive walk as (
-        select null::text as lane, 0 as place
+        select null::text collate "C" as lane, 0 as place
         union all
         select h.lane, w.place + 1 from walk w, lateral (
             select j.lane from leasework.job j
