@@ -180,6 +180,13 @@ async def test_tenants_with_many_keys_and_with_few_share_by_weight(
     assert len(several) != 20 or min(several) > 12, "the keys of a tenant take turns"
 
 
+async def test_the_keys_of_hundreds_of_tenants_take_turns(bench: Bench, sql: Sql) -> None:
+    lanes = [f"t{tenant}|url:{tenant}{key}" for tenant in range(400) for key in "abc"]
+    await _fill(sql, {"url": 1000}, lanes, 10)
+    starts = await _starts(bench, 3600, 40)
+    assert all(2 <= starts[lane] <= 4 for lane in lanes)
+
+
 async def test_tenants_share_on_a_server_that_sorts_by_a_language(
     own_postgres: Callable[..., Any],
 ) -> None:
