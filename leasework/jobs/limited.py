@@ -134,9 +134,9 @@ class LaneWalk:
         """Those of the tenants that the next claim may visit."""
         if len(self.cursors) <= VISITS:
             return self.cursors
-        tenants = sorted(self.cursors)  # by code points, as the index
-        first = bisect_left(tenants, self.after.split("|")[0])
-        return {name: self.cursors[name] for name in (tenants[first:] + tenants)[: VISITS + 1]}
+        lanes = sorted(self.cursors.values())  # by code points, as the index
+        coming = lanes[bisect_left(lanes, self.after) :] + lanes
+        return {lane.split("|")[0]: lane for lane in coming[: VISITS + 1]}
 
 
 class _Queue:
