@@ -275,14 +275,20 @@ def signal_job(job_id: str, name: str, payload: str | None, **_: Any) -> None:
 @click.argument("job_id", metavar="ID")
 @table_options
 def steps_of_job(job_id: str, **_: Any) -> None:
-    """List what a job's handler has recorded, and what it waits for."""
+    """List what a job's handler has recorded, what it waits for, and signals that it has not
+    taken."""
 
     from leasework.model.masking import masked  # imported late: --help must be quick
+    from leasework.store.durable import StepView
 
     async def work(app: App) -> list[dict[str, Any]]:
         acting, job = await _named(app, job_id)
         steps = await acting.reports.steps(job)
-        return [{**asdict(step), "result": masked(step.result)} for step in steps]
+        signals = [
+            StepView(name, f"signal ({count} untaken)", False, None, None, None, at)
+            for name, count, at in await acting.reports.inbox(job)
+        ]
+        return [{**asdict(step), "result": masked(step.result)} for step in steps + signals]
 
     show_rows(ask(work), tables.STEPS, "No steps.")
 

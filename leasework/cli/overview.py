@@ -96,6 +96,8 @@ def _lines(facts: Facts, apps: Counter[str], jobs: dict[str, Any]) -> dict[str, 
     if jobs["limited"]:
         ready += f", {_count(jobs['limited'])} waiting for limits"
     lines["jobs"] = f"{ready}, {_count(jobs['waiting'])} scheduled or to be retried"
+    if facts.durable and (suspended := sum(facts.durable.suspended.values())):
+        lines["jobs"] += f" ({_count(suspended)} of them suspended)"
     lines["schedules"] = str(len(facts.schedules))
     return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from leasework.cli.fitting import Column
@@ -42,6 +43,12 @@ def _line(value: Any) -> str | None:
 
 def _attempt(row: Row) -> str:
     return f"{row['attempt']}/{row['max_attempts'] + row['crashes']}"
+
+
+def _scheduled_for(row: Row) -> datetime | None:
+    """Not of a job that waits for others or for a signal: that may be a hundred years."""
+    time: datetime = row["scheduled_for"]
+    return None if row["held_because"] in {"event", "gather"} else time
 
 
 def _queues(row: Row) -> str | None:
@@ -112,7 +119,7 @@ JOBS: list[Column] = [
     Column("queue", _key("queue"), rank=2, cut=10),
     Column("state", _key("state")),
     Column("attempt", _attempt, rank=3),
-    Column("scheduled for", _key("scheduled_for"), rank=4),
+    Column("scheduled for", _scheduled_for, rank=4),
     Column("took", _took, rank=6),
     Column("worker", _key("worker_id"), rank=5, short=_WORKER),
     Column("last error", _error("last_error"), rank=1, cut=16),

@@ -29,7 +29,7 @@ class BulkJobs(Sequence[Pair]):
         self._requests = [checked(job) for job in islice(requests, most + 1)]
         if len(self) > most:
             raise errors.BadJob(
-                f"enqueue_many takes at most {most} jobs in one call",
+                f"one call enqueues at most {most} jobs",
                 got=f"more than {most}",
                 do="Split them into several calls",
             )

@@ -173,10 +173,11 @@ class Steps:
                 do="Call it in the handler, between steps",
             )
         if label in self._used:
+            form = f"{name!r}, …" if kind in {"step", "event"} else "…, name='other'"
             raise BadJob(
                 f"the handler has two steps named {label!r}",
                 do="Give each a name of its own, or in a loop a key: "
-                f"ctx.{kind}({name!r}, …, key=number)",
+                f"ctx.{kind}({form}, key=number)",
             )
         self._used.add(label)
         found = known.get(label)
@@ -453,7 +454,13 @@ _values: WeakKeyDictionary[Any, Values] = WeakKeyDictionary()
 
 def values_of(function: Callable[..., Any]) -> Values | None:
     """What converts the results of a step's function by its annotation. None: it has none. Raises
-    BadJob for an annotation that cannot be converted."""
+    BadJob for an annotation that cannot be converted, and for what is not a function."""
+    if not callable(function):
+        raise BadJob(
+            "ctx.step takes a name, a function, and the function's arguments",
+            got=f"a {type(function).__name__} for the function",
+            do="Do not call the function: ctx.step('load', load, 1), not ctx.step('load', load(1))",
+        )
     function = getattr(function, "__func__", function)  # a method is another object in each call
     try:
         if function not in _values:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from leasework import App, Context, State, SyncContext
-from leasework.errors import BadJob, JobFailed, WaitTimeout
+from leasework.errors import JobFailed, WaitTimeout
 from tests.support.wait import until_async
 
 Sql = Callable[..., Awaitable[list[Any]]]
@@ -313,7 +313,16 @@ async def _retried(app: App, job: UUID) -> bool:
     return record.state == State.COMPLETED
 
 
-@pytest.mark.parametrize("kind", ["twice", "inside", "name"])
+WRONG_STEPS = {
+    "twice": "ctx.step('page', …, key=number)",
+    "inside": "inside the step 'outer'",
+    "name": "1 to 200",
+    "called": "Do not call the function: ctx.step('load', load, 1)",
+    "gathered twice": "ctx.gather(…, name='other', key=number)",
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_STEPS)
 async def test_wrong_steps_are_refused_with_words(app: App, kind: str) -> None:
     @app.task(max_attempts=1)
     async def work(ctx: Context) -> None:
@@ -322,12 +331,15 @@ async def test_wrong_steps_are_refused_with_words(app: App, kind: str) -> None:
                 await ctx.step("page", lambda: 1)
         elif kind == "name":
             await ctx.step("x" * 201, lambda: 1)
+        elif kind == "called":
+            await ctx.step("one", (lambda: 1)())  # type: ignore[call-overload]
+        elif kind == "gathered twice":
+            await ctx.gather([])
+            await ctx.gather([])
         else:
             await ctx.step("outer", lambda: ctx.sleep(1))
 
     job = await work.enqueue()
     async with app.node():
         await ends(app, job.id, "discarded")
-    words = {"twice": "key=number", "inside": "inside the step 'outer'", "name": "1 to 200"}[kind]
-    assert words in str((await app.get(job.id)).last_error)
-    assert issubclass(BadJob, Exception)
+    assert WRONG_STEPS[kind] in str((await app.get(job.id)).last_error)

@@ -75,6 +75,12 @@ async def test_the_command_shows_steps_and_sends_a_signal(
             assert given not in await told("jobs", "--where", f"signal:{name}", "--json")
         kept = await told("jobs", "signal", given, "aproved", "1")
         assert "does not wait for aproved now. It keeps the signal until it does" in kept
+        steps = json.loads(await told("jobs", "steps", given, "--json"))
+        assert (steps[-1]["name"], steps[-1]["kind"]) == ("aproved", "signal (1 untaken)")
+        assert "scheduled or to be retried (1 of them suspended)" in await told("status")
+        where = "jobs", "--where", "signal:approved"
+        [row] = json.loads(await told(*where, "--json"))
+        assert row["scheduled_for"][:4] not in (await told(*where)).split("\n")[1]
         assert "is not JSON" in await told("jobs", "signal", given, "approved", "{", exits=2)
         sent = await told("jobs", "signal", given, "approved", '{"by": "kim"}')
         assert "got the signal approved" in sent
