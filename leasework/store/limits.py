@@ -10,6 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from leasework.model.job import ClaimedJob
+from leasework.model.moments import duration
 from leasework.pg.connection.fast.link import Row
 from leasework.store.operation import Now, Operations, operation, value
 
@@ -95,6 +96,12 @@ class PauseView(Struct, frozen=True):
     name: str
     since: datetime
     seconds: float
+    why: str | None
+    """By whom, and the reason."""
+
+    def __str__(self) -> str:
+        told = f"The {self.kind} {self.name!r} has been paused for {duration(self.seconds)}"
+        return " ".join(filter(None, (told, self.why)))
 
 
 class QueueWaits(Struct, frozen=True):
@@ -186,5 +193,5 @@ class LimitStore(Operations):
         """Set a tenant's weight until it is reset (None)."""
 
     @operation("limit/pause", answer=value)
-    async def pause(self, kind: str, name: str, paused: bool, now: Now) -> bool:
+    async def pause(self, kind: str, name: str, paused: bool, why: str, now: Now) -> bool:
         """Pause or resume a ``queue`` or a ``task``. Return whether that changed anything."""

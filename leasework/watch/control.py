@@ -28,6 +28,8 @@ class Control:
     _record: Callable[..., Awaitable[None]]
     """``record(act, on, count, reason)`` writes the event."""
     _now: Callable[[], Now]
+    _by: Callable[[str], str]
+    """The person, and the reason."""
 
 
 class LimitControl(Control):
@@ -127,7 +129,8 @@ class PauseControl(Control):
 
     async def _pause(self, name: str, paused: bool, reason: str) -> bool:
         await self._named(name)
-        changed = await self._store.pause(self.kind, name, paused, self._now())
+        by = self._by(reason)
+        changed = await self._store.pause(self.kind, name, paused, by, self._now())
         if changed:
             await self._record("pause" if paused else "resume", f"{self.kind} {name}", 1, reason)
         return changed

@@ -58,7 +58,7 @@ class Operator:
         self.who = errors.storable(who)[: settings.limits.text_chars]
         self.via = via
         self.reason = check_text("a reason", reason, settings.limits.text_chars, empty=True)
-        control = (store, reports, self._record, self._now)
+        control = (store, reports, self._record, self._now, self._by)
         self.limits = LimitControl(*control)
         self.queues = QueueControl(*control)
         self.tasks = PauseControl(*control)
@@ -372,6 +372,10 @@ class Operator:
 
     async def refused_login(self, came_from: str) -> None:
         await self._event("login_refused", came_from=came_from)
+
+    def _by(self, reason: str) -> str:
+        reason = reason or self.reason
+        return f"by {self.who}" + (f": {reason}" if reason else "")
 
     async def _record(self, act: str, on: str, count: int, reason: str = "") -> None:
         reason = reason or self.reason

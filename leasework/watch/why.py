@@ -32,7 +32,7 @@ def why_waiting(
     working = [node for node in nodes if node.executes]
     if job.state is State.AVAILABLE:
         paused = [
-            f"The {pause.kind} {pause.name!r} has been paused for {duration(pause.seconds)}."
+            f"{pause}."
             for pause in pauses
             if (pause.kind, pause.name) in (("queue", job.queue), ("task", job.task_name))
         ]

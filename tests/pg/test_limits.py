@@ -288,6 +288,8 @@ async def test_a_paused_queue_task_limit_and_key_start_nothing_until_resumed(
         await on.queues.pause("other", reason="maintenance")
         await obeyed(node, "queue", "other")
         await only(everything - {"other"})
+        told = [found.sentence for found in await app.diagnose()]
+        assert any(one.endswith(" by ann: maintenance") for one in told), told
         assert await on.queues.resume("other")
         assert not await on.queues.resume("other")
         await left()

@@ -90,7 +90,7 @@ def _paused(facts: Facts) -> Iterator[str | Said]:
     for row in facts.pauses:
         what = f"--task {row.name}" if row.kind == "task" else row.name
         yield Said(
-            f"The {row.kind} {row.name!r} has been paused for {duration(row.seconds)}",
+            str(row),
             {"what": what},
             subject=f"{row.kind}:{row.name}",
             seconds=row.seconds,

@@ -3,14 +3,12 @@
 -- locks: the row of pause
 -- index: pause_pkey
 with begun as (
-    insert into leasework.pause (kind, name, since)
-    select %(kind)s, %(name)s, coalesce(%(now)s::timestamptz, now()) where %(paused)s
+    insert into leasework.pause (kind, name, since, why)
+    select %(kind)s, %(name)s, coalesce(%(now)s::timestamptz, now()), %(why)s where %(paused)s
     on conflict do nothing
     returning name
 ), ended as (
     delete from leasework.pause where kind = %(kind)s and name = %(name)s and not %(paused)s
     returning name
-), told as (
-    select leasework.notify('e:')
 )
-select exists (select 1 from begun union all select 1 from ended), (select count(*) from told)
+select exists (select 1 from begun union all select 1 from ended), leasework.notify('e:')

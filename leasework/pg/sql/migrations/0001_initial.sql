@@ -1191,6 +1191,7 @@ create table leasework.pause (
     kind   text        not null check (kind in ('queue', 'task')),
     name   text        not null,
     since  timestamptz not null default now(),
+    why    text, -- by whom, and the reason
     primary key (kind, name)
 );
 
