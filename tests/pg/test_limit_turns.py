@@ -180,6 +180,18 @@ async def test_tenants_with_many_keys_and_with_few_share_by_weight(
     assert len(several) != 20 or min(several) > 12, "the keys of a tenant take turns"
 
 
+async def test_tenants_behind_many_with_the_weight_zero_have_their_turns(
+    bench: Bench, sql: Sql
+) -> None:
+    still = [f"m{number}" for number in range(500)]
+    await _fill(sql, {}, [f"{tenant}|" for tenant in ["a", *still, "z"]], 50)
+    for tenant in still:
+        row = "default", tenant
+        await sql("insert into leasework.weight (queue, tenant, weight) values (%s, %s, 0)", row)
+    starts = await _starts(bench, 60, 2)
+    assert set(starts) == {"a|", "z|"} and min(starts.values()) > 20
+
+
 async def test_the_keys_of_hundreds_of_tenants_take_turns(bench: Bench, sql: Sql) -> None:
     lanes = [f"t{tenant}|url:{tenant}{key}" for tenant in range(400) for key in "abc"]
     await _fill(sql, {"url": 1000}, lanes, 10)
@@ -216,15 +228,17 @@ async def test_tenants_share_on_a_server_that_sorts_by_a_language(
 
 async def _starts(bench: Bench, most: int, slots: int) -> Counter[Any]:
     """Claim as a worker does whose jobs end at once. Return how many started, by lane."""
-    walk, ended = LaneWalk(), list[str]()
+    walk, ended, now = LaneWalk(), list[str](), 1.0
     starts: Counter[Any] = Counter()
     while starts.total() < most:
-        asked = walk.asks(slots, ended, now=1.0)
-        assert asked, "there is work"
+        asked = walk.asks(slots, ended, now)
+        if asked is None:
+            now = walk.look_at
+            continue
         found = await bench.store.claim_limited(bench.node, 1, "default", asked, [], 0.0)
-        walk.answered(found, asked, now=1.0)
+        walk.answered(found, asked, now)
         await bench.ack(*found.jobs)
-        if asked.hints is None:  # the first claim does not know that there is plenty
+        if ended:  # the first claim does not know that there is plenty
             starts.update(job.lane for job in found.jobs)
-        ended = [job.lane for job in found.jobs if job.lane]
+        ended = [job.lane for job in found.jobs if job.lane] or ended
     return starts

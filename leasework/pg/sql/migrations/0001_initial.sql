@@ -1346,7 +1346,7 @@ begin
     if hints is null then -- the next lanes of each tenant, as many as the jobs that it may get
         seen := array(
             select l.lane
-            from (select s.*, least(wanted, ceil(weight * case when wrapped then greatest(1, wanted / sum(weight) over ()) else 1 end))::integer as most
+            from (select s.*, least(wanted, ceil(weight * case when wrapped then greatest(1, wanted / nullif(sum(weight) over (), 0)) else 1 end))::integer as most
                   from (select t.place, split_part(t.lane, '|', 1) as tenant, coalesce(w.set_weight, w.weight, 1) as weight,
                                (cursors ->> split_part(t.lane, '|', 1)) || E'\x01' as done
                         from unnest(case visits when 0 then array[after] else seen end) with ordinality t (lane, place)
@@ -1372,7 +1372,7 @@ begin
               from room) r
         where r.room < wanted;
     end if;
-    if cardinality(seen) = 0 then return; end if;
+    if cardinality(seen) = 0 and hints is not null then return; end if;
     if hints is null and cardinality(seen) = wanted and '|' = all (select left(l, 1) from unnest(seen) l) then
         lanes := seen; -- lanes without tenants have the same weight: one job of each
         shares := array_fill(1, array[wanted]); ends := lanes[wanted];
