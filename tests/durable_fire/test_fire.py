@@ -7,8 +7,12 @@ from tests.durable_fire.__main__ import run
 
 
 def test_the_sound_build_holds() -> None:
-    checks = run(25, seed=3)
-    assert [check for check in checks if not check.ok] == []
+    for seconds in (25, 75):  # on a busy machine, the first run may look at too little
+        checks = run(seconds, seed=3)
+        wrong = [check for check in checks if not check.ok]
+        if not wrong or any(check.found for check in wrong):
+            break
+    assert wrong == []
 
 
 def test_a_broken_build_is_caught() -> None:

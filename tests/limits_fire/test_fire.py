@@ -7,8 +7,12 @@ from tests.limits_fire.__main__ import run
 
 
 def test_the_sound_build_holds() -> None:
-    checks = run(20, seed=3, broken="")
-    assert [check for check in checks if not check.ok] == []
+    for seconds in (20, 60):  # on a busy machine, the first run may look at too little
+        checks = run(seconds, seed=3, broken="")
+        wrong = [check for check in checks if not check.ok]
+        if not wrong or any(check.found for check in wrong):
+            break
+    assert wrong == []
 
 
 def test_a_broken_build_is_caught() -> None:
