@@ -259,6 +259,21 @@ def cancel(shop: Shop, hand: Hand) -> Walk:
     shop.wait_state(second, "cancelled")
 
 
+def filters(hand: Hand, query: str, job: UUID) -> None:
+    """Filter the list of jobs, in which only this one is left."""
+    hand.go("Jobs")
+    hand.write("#q", query)
+    hand.page.keyboard.press("Enter")
+    hand.page.wait_for_selector(f'a.row[href$="{job}"]')
+    assert hand.page.locator("a.row").count() == 1
+
+
+def failures_of_an_hour(hand: Hand) -> None:
+    hand.go("Failures")
+    hand.click(".chips a:text-is('1h')")
+    hand.page.wait_for_selector(".chips a[aria-current]:text-is('1h')")
+
+
 @task(
     "Find a job by an argument",
     "*Jobs*, the filter `args.order:4711`, Enter",
@@ -267,11 +282,7 @@ def cancel(shop: Shop, hand: Hand) -> Walk:
 )
 def find(shop: Shop, hand: Hand) -> Walk:
     job = shop.enqueue("pack", "packing", payload={"order": 4711})
-    hand.go("Jobs")
-    hand.write("#q", "args.order:4711")
-    hand.page.keyboard.press("Enter")
-    hand.page.wait_for_selector(f'a.row[href$="{job}"]')
-    assert hand.page.locator("a.row").count() == 1
+    filters(hand, "args.order:4711", job)
     said = yield {}
     assert str(job) in said
 
@@ -305,9 +316,7 @@ def read(shop: Shop, hand: Hand) -> Walk:
 def retry(shop: Shop, hand: Hand) -> Walk:
     jobs = shop.jobs("charge", "payments", "discarded", 3, max_attempts=1)
     attempts = "select count(*) from leasework.attempt where job_id = any(%s)"
-    hand.go("Failures")
-    hand.click(".chips a:text-is('1h')")
-    hand.page.wait_for_selector(".chips a[aria-current]:text-is('1h')")
+    failures_of_an_hour(hand)
     hand.click("a:has-text('Retry …')", "ConnectionError")
     hand.click("button:has-text('Retry')")
     hand.sees("queued to run now")
@@ -327,9 +336,7 @@ def retry(shop: Shop, hand: Hand) -> Walk:
 )
 def discard(shop: Shop, hand: Hand) -> Walk:
     first = shop.jobs("label", "labels", "retryable", 3)
-    hand.go("Failures")
-    hand.click(".chips a:text-is('1h')")
-    hand.page.wait_for_selector(".chips a[aria-current]:text-is('1h')")
+    failures_of_an_hour(hand)
     hand.click("a:has-text('Discard …')", "TimeoutError")
     hand.click("button:has-text('Discard')")
     hand.sees("3 jobs discarded")
@@ -350,11 +357,7 @@ def of_a_schedule(shop: Shop, hand: Hand) -> Walk:
     query = "select id from leasework.jobs where task_name = 'count' and state = 'discarded'"
     until(lambda: shop.sql(query), 60, "the stocktake to fail")
     [(job,)] = shop.sql(query)
-    hand.go("Jobs")
-    hand.write("#q", "schedule:stocktake state:discarded")
-    hand.page.keyboard.press("Enter")
-    hand.page.wait_for_selector(f'a.row[href$="{job}"]')
-    assert hand.page.locator("a.row").count() == 1
+    filters(hand, "schedule:stocktake state:discarded", job)
     said = yield {}
     assert str(job) in said
 
