@@ -48,7 +48,7 @@ def _attempt(row: Row) -> str:
 def _scheduled_for(row: Row) -> datetime | None:
     """Not of a job that waits for others or for a signal: that may be a hundred years."""
     time: datetime = row["scheduled_for"]
-    return None if row["held_because"] in {"event", "gather"} else time
+    return None if row.get("held_because") in {"event", "gather"} else time
 
 
 def _queues(row: Row) -> str | None:

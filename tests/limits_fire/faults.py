@@ -256,9 +256,9 @@ class Fire:
         if what in ("pause queue", "pause task"):
             kind, least = what.removeprefix("pause "), 0.3 if what == "pause queue" else 3.0
             subject = self.rng.choice(QUEUES if kind == "queue" else [each.task for each in KINDS])
-            await store.pause(kind, subject, True, None)
+            await store.pause(kind, subject, True, "", None)
             await self._rest(least, 4 * least)
-            await store.pause(kind, subject, False, None)
+            await store.pause(kind, subject, False, "", None)
         else:
             if what == "rate":
                 name = self.rng.choice(("spaced", "tokens", "vendor"))

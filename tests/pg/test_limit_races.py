@@ -586,7 +586,7 @@ async def test_lanes_of_which_nothing_can_start_do_not_hold_up_a_worker_with_one
     await app.enqueue_many([stuck.job(f"a{number}") for number in range(150)])
     async with await psycopg.AsyncConnection.connect(migrated) as user:
         if how == "paused":
-            await (await app.store()).pause("task", stuck.name, True, None)
+            await (await app.store()).pause("task", stuck.name, True, "by ann", None)
         else:
             await user.execute("select 1 from leasework.job for update")
         async with app.node(queues={"default": 1}):
