@@ -52,7 +52,7 @@ class LaneWalk:
         self.after = ""
         self.phase = 0.0
         self.plenty = False
-        """Claims find what they ask for in the lanes that they walk over, or at least half of it."""
+        """Claims find at least half of what they ask for in the lanes that they walk over."""
         self.cursors: dict[str, str] = {}
         """The last lane that was chosen of each tenant."""
         self._rest = 0
